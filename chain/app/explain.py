@@ -17,11 +17,11 @@ from chain.lines.parse import Line, parse_line, problem_of
 from chain.plan import Task, outcome_of
 from chain.text.wording import MAIN
 
+# The example run: its iteration, query and plan, and the tools that an urgent line skips.
 _ITERATION = 3
 _QUERY = "Summarise the notes"
 _TASKS = ("read the notes", "check the dates", "write the summary")
 _SKIPPED = ("read_file",)
-"""The tools that an urgent line skips in the example run. The three constants above describe this run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,7 @@ _KEYS = ("version", "description", "messages")
 
 @dataclass(frozen=True, slots=True)
 class AgentPrompt:
-    """The system prompt of a kind of agent, and its handler prompt.
-
-    If ``handler`` is ``None``, the kind uses the handler prompt of the chain.
-    """
+    """The system prompt and the handler prompt of a kind of agent; ``None`` means the handler prompt of the chain."""
 
     system: str = ""
     handler: PromptFile | None = None

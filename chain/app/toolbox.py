@@ -96,10 +96,7 @@ def check_kind_name(settings: Settings, name: str, groups: ToolGroups, own: Iter
 
 
 def configured_tools(settings: Settings, chosen: ChainSettings, own: Iterable[Tool], groups: ToolGroups) -> list[Tool]:
-    """Return the tools in a chain's ``tools`` key.
-
-    The program's ``own`` tools are left out, since every chain has them.
-    """
+    """Return the tools in a chain's ``tools`` key, without the program's ``own`` tools, which every chain has."""
     own = tuple(own)
     found = named_tools(settings, f"chains.{chosen.name}.tools", chosen.tools, groups, own)
     return [tool for tool in found if tool not in own]

@@ -38,10 +38,7 @@ _FIELD = re.compile(r"\$(?:(?P<all>ARGUMENTS)(?!\w)|(?P<number>[1-9])(?!\d))", r
 
 @dataclass(frozen=True, slots=True)
 class CustomCommand:
-    """A custom command.
-
-    ``name`` has no slash. ``model`` is the name of a definition, or empty for the current model.
-    """
+    """A custom command. ``name`` has no slash. ``model`` names a definition; empty for the current model."""
 
     name: str
     file: Path
@@ -189,10 +186,7 @@ def _digest(name: str, text: str) -> str:
 
 
 def _parse(name: str, file: Path, text: str, notes: list[str]) -> CustomCommand:
-    """Return the command of a file. Raise ``ConfigError``.
-
-    For each unknown key, append a note to ``notes``. It is no error, because files for other programs have more keys.
-    """
+    """Return the command of a file. Append a note for each unknown key. Raise ``ConfigError``."""
     front_matter, body = _split(file, text)
     if not body:
         raise ConfigError("has no text; write what the model is to do", file=file)

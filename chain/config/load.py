@@ -61,15 +61,14 @@ _SECTIONS = ("models", "inbox", "tools", "tools.research")
 class Settings:
     """The whole configuration.
 
-    A field with a ``key`` holds the value at that dotted key, read by the type of the field.
-
-    ``file`` is the user's file, if any. ``allow`` are the calls that need no approval, as written. ``instructions`` are
-    names of files. ``state`` is the address of the Redis that stores the sessions, which may contain a password; it is
-    empty if a folder stores them. ``servers`` are the MCP servers. ``found_servers`` says of servers that a workspace
-    names, by name, whether they may start. ``passed_over`` is the reason why a file in the current folder that looks
-    like a configuration is not used. ``untrusted_values`` are the values that still need trust, and ``digest``
-    identifies them. ``_judged`` are all facts that need trust (``Sensitive.judged``), also those that are trusted
-    already; ``None`` for the user's own file.
+    A field with a ``key`` holds the value at that dotted key, read by the type of the field. ``file`` is the user's
+    file, if any. ``allow`` are the calls that need no approval, as written. ``instructions`` are names of files.
+    ``state`` is the address of the Redis that stores the sessions, which may contain a password; it is empty if a
+    folder stores them. ``servers`` are the configured MCP servers. ``found_servers`` maps the name of a server in a
+    workspace to whether it may start. ``passed_over`` is the reason why a file in the current folder that looks like a
+    configuration is not used. ``untrusted_values`` are the values that still need trust, and ``digest`` identifies
+    them. ``_judged`` are the facts that need trust, including those that the user trusts already
+    (``Sensitive.judged``); ``None`` for the user's own file.
     """
 
     file: Path | None

@@ -35,10 +35,7 @@ def next_mode(mode: Mode) -> Mode:
 
 
 def mode_named(text: str) -> Mode | None:
-    """Return the mode with this name; ``None`` if there is none.
-
-    The name may be written with spaces, hyphens or underscores.
-    """
+    """Return the mode of this name, with spaces, hyphens or underscores between words; ``None`` if there is none."""
     name = " ".join(text.casefold().replace("-", " ").replace("_", " ").split())
     return next((mode for mode in MODES if mode == name), None)
 

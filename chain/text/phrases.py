@@ -86,10 +86,7 @@ def was_stopped(status: Status | None) -> bool:
 
 
 def describe_delivery(event: events.UserInterruption, urgency: str) -> str:
-    """Return a sentence that says where lines entered the conversation.
-
-    It also says how long the first of these lines had waited.
-    """
+    """Return a sentence that says where lines entered the conversation, and how long the first of them had waited."""
     target = "" if event.target_agent == MAIN else f" of {event.target_agent}"
     marked = {"urgent": "Urgent interruption", "now": "Immediate interruption"}.get(urgency, "Interruption")
     where = f"{_POINTS.get(event.point, '')} (point {event.point})"
@@ -181,10 +178,7 @@ RemarkEvent: TypeAlias = (
 
 
 def describe_remark(event: RemarkEvent) -> tuple[str, str]:
-    """Return the kind and the text of a remark.
-
-    The kind is ``note``, ``error``, or ``back``: a line was returned to its sender.
-    """
+    """Return a remark's kind and text. The kind is ``note``, ``error``, or ``back`` for a returned line."""
     match event:
         case events.Error():
             return "error", sanitize(with_location(event))
@@ -217,10 +211,7 @@ def full_input(input: Mapping[str, object]) -> str:
 
 
 def unshown_result(event: events.Result) -> str:
-    """Return the part of a result that is not in its replies.
-
-    Such a part is the text of a stop, the findings before a stop, or an error.
-    """
+    """Return the part of a result that is not in its replies: the text of a stop, earlier findings, or an error."""
     text = event.result.strip()
     shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
     return text.removeprefix(shown).strip()

@@ -37,10 +37,7 @@ def sanitize(text: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    """Escape characters in JSON that other programs could misinterpret.
-
-    They are line separators, control characters and lone surrogates.
-    """
+    """Escape line separators, control characters and lone surrogates in JSON, which other programs could misread."""
     if text.isascii() and "\x7f" not in text:
         return text  # a JSON encoder escapes all other ASCII, and most records are ASCII
     return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

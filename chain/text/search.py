@@ -46,10 +46,7 @@ class Expressions:
         self._left = MAX_EXPANDED
 
     def compile(self, text: str, *, multiline: bool = False, ignore_case: bool = True) -> Pattern:
-        """Compile a pattern.
-
-        ``multiline`` makes ``^`` and ``$`` match at the ends of each row. Raise ``BadPattern``.
-        """
+        """Compile a pattern. ``multiline``: ``^`` and ``$`` match at the ends of each row. Raise ``BadPattern``."""
         import regex  # imported late, to keep the start fast
 
         self._left -= expanded_size(text)
@@ -93,11 +90,10 @@ class SearchBudget:
         return self._timed(pattern, lambda seconds: pattern.fullmatch(text, 0, max_chars, timeout=seconds)) is not None
 
     def _timed(self, pattern: Pattern, search: Callable[[float], T]) -> T:
-        """Call ``search`` with the remaining time as its timeout, and return its result.
+        """Call ``search`` with the remaining time as its timeout, and return the result.
 
-        The library's timeout counts the processor time of all threads. Other threads must not make a search time out.
-        So a search that timed out is repeated until this thread itself has used the remaining time. Then raise
-        ``TooSlow``.
+        The library counts the processor time of all threads. So a search that timed out is repeated until this thread
+        itself has used the remaining time. Then raise ``TooSlow``.
         """
         while self._left_s > 0:
             begun = time.thread_time()
@@ -120,10 +116,9 @@ _COMMENT = re.compile(r"#[^\n]*|\s")
 def expanded_size(text: str) -> int:
     """Return an upper bound for the number of items in a pattern once its counted repeats are expanded.
 
-    The bound is right even if parts of the pattern are escaped, in a comment or in a set. A repeat after a parenthesis
-    (or after a space, which a verbose pattern ignores) is assumed to repeat a group that contains all other such
-    repeats. Any other repeat is assumed to repeat one character. A verbose pattern may have spaces and comments inside
-    the braces.
+    A repeat after a parenthesis, or after a space, which a verbose pattern ignores, is assumed to repeat a group that
+    contains all other such repeats. Any other repeat is assumed to repeat one character. Repeats that are escaped, in a
+    comment or in a set count too.
     """
     groups, singles = [1], len(text)
     for repeat in _COUNTED.finditer(text):
