@@ -81,7 +81,7 @@ async def test_failing_listeners_disturb_no_other() -> None:
         (UserError("no"), False),
         (ExceptionGroup("mine", [ValueError()]), False),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else ("block", "listener")[value],
+    ids=["exit by a listener", "Ctrl+C in a listener", "Ctrl+C", "an error", "a group"],
 )
 async def test_an_exception_leaves_the_block_unchanged(error: BaseException, by_listener: bool) -> None:
     gate, sessions = Gate(), list[Session]()

@@ -30,7 +30,6 @@ from cli.options import COMMANDS, HELP, Information, parse_arguments
         (["- a list"], "", "- a list"),
         (["-p", "-1"], "", "-1"),
         (["-p", "--", "-x"], "", "-x"),
-        (["-c", "run"], "", "run"),
         (["-pc", "run"], "", "run"),
         (["--model", "offline", "-p", "hello", "--say", "x"], "", "hello"),
     ],

@@ -155,13 +155,15 @@ async def test_the_next_run_uses_the_new_model() -> None:
         await session.run("Do the task")
         session.chain.use_model(other)
         assert session.chain.init.model == "other"
-        assert (session.records[-1]["type"], session.records[-1]["name"]) == ("model", "other")
+        *_, record = session.records
+        assert (record["type"], record["name"]) == ("model", "other")
         [init] = await session.chain.feed().batch()
         assert isinstance(init, events.Init)
         assert init.model == "other"
         assert (await session.run("Do another task")).result == "The other answer."
-        assert (len(session.model.requests), len(other.requests)) == (1, 1)
-        assert [m.text for m in other.requests[0].messages] == ["Do the task", "The answer.", "Do another task"]
+        assert len(session.model.requests) == 1
+        [request] = other.requests
+        assert [message.text for message in request.messages] == ["Do the task", "The answer.", "Do another task"]
         check_invariants(session)
         assert (session.model.closed, other.closed) == (0, 0)
     assert (session.model.closed, other.closed) == (1, 1)
@@ -252,8 +254,9 @@ async def test_the_new_model_is_traced_and_prepared(tmp_path: Path) -> None:
         await session.run("Do another task")
         assert (session.model.prepared, other.prepared) == (1, 1)
         trace = json.loads((tmp_path / "test-2.json").read_text())
-        [response] = [s for s in trace["steps"] if s["type"] == "response"]
-        assert response["message"]["content"][0]["text"] == "The other answer."
+        [response] = [step for step in trace["steps"] if step["type"] == "response"]
+        [block] = response["message"]["content"]
+        assert block["text"] == "The other answer."
 
 
 async def test_a_closing_chain_starts_nothing() -> None:

@@ -99,15 +99,15 @@ chain.text.wording chain.version {FRONT}
 @cache
 def imports(name: str) -> frozenset[str]:
     """Return the modules and outside packages that a module imports, lazily or not."""
-    ours, found = modules(), set[str]()
+    ours, imported = modules(), set[str]()
     for node in ast.walk(ast.parse(ours[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.module is not None, f"{name} uses a relative import"
             inside = {f"{node.module}.{alias.name}" for alias in node.names} & {*ours}
-            found |= inside or {node.module}
-    return frozenset(found)
+            imported |= inside or {node.module}
+    return frozenset(imported)
 
 
 def is_in(name: str, packages: Iterable[str]) -> bool:

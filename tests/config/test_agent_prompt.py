@@ -87,7 +87,7 @@ def test_a_handler_is_relative_to_its_prompt_file(place: ConfigPlace, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "words"),
+    ("text", "line", "message_part"),
     [
         ("version: 1\n", 1, "has no messages"),
         (f"{SYSTEM}interruption_promt: x\n", 2, "did you mean interruption_prompt?"),
@@ -96,12 +96,14 @@ def test_a_handler_is_relative_to_its_prompt_file(place: ConfigPlace, tmp_path: 
         ("messages:\n  - {role: user, content: x}\n", 2, "expected one of system"),
     ],
 )
-def test_a_mistake_in_a_prompt_has_its_line(place: ConfigPlace, prompt: Path, text: str, line: int, words: str) -> None:
+def test_a_mistake_in_a_prompt_has_its_line(
+    place: ConfigPlace, prompt: Path, text: str, line: int, message_part: str
+) -> None:
     prompt.write_text(text)
     with pytest.raises(ConfigError) as caught:
         agent_prompt(place.load_named(REVIEWER), "reviewer")
     assert (caught.value.file, caught.value.line) == (str(prompt), line)
-    assert words in caught.value.message
+    assert message_part in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -198,20 +200,20 @@ def test_a_kind_within_the_folder_needs_no_trust(place: ConfigPlace) -> None:
 @pytest.mark.parametrize("path", LEADING_OUT.values(), ids=LEADING_OUT)
 def test_a_handler_that_leads_out_needs_trust(place: ConfigPlace, path: str) -> None:
     name_handler(place, "handler.yaml")
-    found, named = place.load_found(REVIEWER), place.load_named(REVIEWER)
-    assert uses_handler(found)
+    found_config, named_config = place.load_found(REVIEWER), place.load_named(REVIEWER)
+    assert uses_handler(found_config)
     lead_out(place, path)
-    assert uses_handler(named)
-    assert not uses_handler(found), "the file is judged whenever it is read"
+    assert uses_handler(named_config)
+    assert not uses_handler(found_config), "the file is judged whenever it is read"
     settings = place.load()
     assert settings.untrusted == (KEY,)
-    (asked,) = settings.untrusted_values
-    assert (asked.key, asked.line) == (f"{KEY}.interruption_prompt", 5)
-    assert asked.place == f"{place.work}/prompts/reviewer.yaml:2"
-    assert asked.leads_to == ("" if "$" in path else str(place.home / "handler.yaml"))
+    (value,) = settings.untrusted_values
+    assert (value.key, value.line) == (f"{KEY}.interruption_prompt", 5)
+    assert value.place == f"{place.work}/prompts/reviewer.yaml:2"
+    assert value.leads_to == ("" if "$" in path else str(place.home / "handler.yaml"))
     shown = "".join(row.strip() for row in question(place.work / "config.yaml", settings.untrusted_values, 80))
-    assert asked.place in shown
-    assert asked.leads_to in shown
+    assert value.place in shown
+    assert value.leads_to in shown
     with pytest.raises(ConfigError, match="is not trusted yet"):
         agent_prompt(settings, "reviewer")
     for again in (load_trusted(place), place.load("config.yaml")):
@@ -262,12 +264,12 @@ def test_the_handler_of_a_prompt_outside_is_judged(place: ConfigPlace) -> None:
 @pytest.mark.parametrize("link", [link_prompt, link_folder])
 def test_a_prompt_that_becomes_a_link_needs_trust(place: ConfigPlace, link: Callable[[ConfigPlace], None]) -> None:
     (place.home / "reviewer.yaml").write_text(SYSTEM.replace("Review", "Private"))
-    found, named = place.load_found(REVIEWER), place.load_named(REVIEWER)
-    assert agent_prompt(found, "reviewer").system == "Review."
+    found_config, named_config = place.load_found(REVIEWER), place.load_named(REVIEWER)
+    assert agent_prompt(found_config, "reviewer").system == "Review."
     link(place)
-    assert agent_prompt(named, "reviewer").system == "Private."
+    assert agent_prompt(named_config, "reviewer").system == "Private."
     with pytest.raises(ConfigError, match=r"leads out of .*: if you trust it, name it with --config"):
-        agent_prompt(found, "reviewer")
+        agent_prompt(found_config, "reviewer")
     assert [(each.key, each.leads_to) for each in place.load().untrusted_values] == [
         (KEY, str(place.home / "reviewer.yaml"))
     ]

@@ -10,7 +10,7 @@ from chain.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "words"),
+    ("text", "line", "message_part"),
     [
         ("chain: {default: {max_iterations: 5}}\n", 1, "did you mean chains instead of chain"),
         ("# mine\n\nchain:\n  default: {model: offline}\n", 3, "did you mean chains instead of "),
@@ -20,8 +20,8 @@ from chain.errors import ConfigError
         ("chains:\n  default: [\n", 3, "is not valid YAML"),
     ],
 )
-def test_a_mistake_in_our_file_is_an_error(place: ConfigPlace, text: str, line: int, words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as error:
+def test_a_mistake_in_our_file_is_an_error(place: ConfigPlace, text: str, line: int, message_part: str) -> None:
+    with pytest.raises(ConfigError, match=message_part) as error:
         place.load_found(text)
     assert str(error.value).startswith(f"{place.work / 'config.yaml'}:{line}: ")
 
@@ -40,9 +40,9 @@ PASSED_OVER = {
 def test_a_configuration_without_chains_is_reported(tmp_path: Path, text: str, line: int) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text)
-    found = find_file(None, {"HOME": str(tmp_path)}, tmp_path)
-    assert found.file is None
-    assert str(found.passed_over).startswith(f"{file}:{line}: is not used, as it has no key chains")
+    result = find_file(None, {"HOME": str(tmp_path)}, tmp_path)
+    assert result.file is None
+    assert str(result.passed_over).startswith(f"{file}:{line}: is not used, as it has no key chains")
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_a_configuration_without_chains_is_reported(tmp_path: Path, text: str, l
 )
 def test_a_file_of_another_program_is_ignored(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
-    found = find_file(None, {"HOME": str(tmp_path)}, tmp_path)
-    assert (found.file, found.passed_over) == (None, None)
+    result = find_file(None, {"HOME": str(tmp_path)}, tmp_path)
+    assert (result.file, result.passed_over) == (None, None)
 
 
 def test_the_users_file_replaces_one_passed_over(tmp_path: Path) -> None:
@@ -75,9 +75,9 @@ def test_the_users_file_replaces_one_passed_over(tmp_path: Path) -> None:
     own.write_text("inbox: {size: 3}")
     environ, here = {"HOME": str(tmp_path)}, tmp_path / "config.yaml"
     here.write_text("models: {default: offline}")
-    found = find_file(None, environ, tmp_path)
-    assert found.file == own
-    assert found.passed_over is not None
+    result = find_file(None, environ, tmp_path)
+    assert result.file == own
+    assert result.passed_over is not None
     here.write_text("chains: {}")
     assert find_file(None, environ, tmp_path).file == here
     skipped = find_file(None, environ, tmp_path, skip_here=True)

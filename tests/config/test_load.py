@@ -456,7 +456,7 @@ def test_every_value_has_a_source(place: ConfigPlace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "words"),
+    ("text", "line", "message_part"),
     [
         ("chains:\n  default:\n    max_iterations: 0\n", 3, "chains.default.max_iterations: must be at least 1"),
         ("chains:\n  default:\n    max_iteration: 3\n", 3, "did you mean max_iterations?"),
@@ -507,10 +507,10 @@ def test_every_value_has_a_source(place: ConfigPlace) -> None:
         (f"agents:\n  {'a' * 57}: {{description: x}}\n", 2, "1 to 56"),
     ],
 )
-def test_a_mistake_names_its_file_and_line(place: ConfigPlace, text: str, line: int, words: str) -> None:
+def test_a_mistake_names_its_file_and_line(place: ConfigPlace, text: str, line: int, message_part: str) -> None:
     error = place.refusal(text)
     assert (error.file, error.line) == (str(place.work / "mine.yaml"), line)
-    assert words in error.message
+    assert message_part in error.message
 
 
 KEYS = re.findall(r"[a-z_]+(?=:)", SHIPPED_TEXT)

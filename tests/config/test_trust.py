@@ -48,10 +48,6 @@ def definition(text: str, name: str = "claude") -> str:
         # A missing variable must not hide the wrong type of ``tools``.
         ("chains: {default: {model: '${NONE}', tools: [[shell], shell]}}", ["chains.default.model"]),
         ("agents: {max_depth: 4, max_running: 9}", ["agents.max_depth", "agents.max_running"]),
-        (
-            definition("base_url: 'https://e.example'") + "tools: {allow: [shell]}",
-            [f"{CLAUDE}.base_url", "tools.allow"],
-        ),
     ],
 )
 def test_a_found_file_needs_trust_for_these_keys(place: ConfigPlace, text: str, keys: list[str]) -> None:

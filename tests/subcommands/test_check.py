@@ -75,6 +75,10 @@ def after(rows: list[str], row: str) -> list[str]:
     return rows[rows.index(row) + 1 :]
 
 
+def verdict(rows: list[str]) -> str:
+    return rows[-1]
+
+
 def different_keys(rows: list[str]) -> list[str]:
     """Return the keys in the first group of rows, whose values differ from the defaults."""
     _, group, *_ = "\n".join(rows).split("\n\n")
@@ -89,20 +93,17 @@ def test_values_are_shown_with_their_sources(folder: Path) -> None:
     environ = {**KEY, "CHAIN_ALLOW": "shell", "CHAIN_STATE": "redis://me:hush@db/3"}
     rows, is_good = check(read(folder, CONFIG + AGENTS, environ, model="offline"))
     assert is_good, problems(rows)
-    assert rows[0] == f"config: {folder / 'config.yaml'}"
     for row in (
+        f"config: {folder / 'config.yaml'}",
         "models.default: offline  (flag --model)",
         "chains.default.model: offline  (flag --model)",
         "chains.default.max_iterations: 7  (config.yaml:8)",
         "chains.default.tools: todo, files, edit, shell, ask, agents, research, mcp  (default)",
-        "chains.default.budget.max_cost_usd: not set  (default)",
         "tools.allow: shell  (CHAIN_ALLOW)",
         "  shell: every call of shell, without asking",
-        "tools.shell.sandbox: auto  (default)",
         f"models.definitions.offline.script: {folder / 'rules.yaml'}  (config.yaml:3)",
         "state: redis://db/3  (CHAIN_STATE)",
         "agents.max_depth: 2  (config.yaml:10)",
-        "agents.max_running: 8  (default)",
         "agents.explore.tools: files  (config.yaml:11)",
         "agents.explore.description: not set  (default)",
         "agents.reviewer.description: Reads a change, then judges  (config.yaml:13)",
@@ -144,10 +145,9 @@ def test_an_untrusted_file_is_not_shown(folder: Path, key: str, text: str) -> No
     (folder / "outside.yaml").write_text("interruption_prompt: ~/../hunter2.yaml\n")
     rows, is_good = check(read(folder, text, {**KEY, "PASSWORD": "hunter2"}, is_named=False))
     assert not is_good
-    verdict = rows[-1]
-    assert verdict.startswith("1 problem: ")
-    assert key in verdict
-    assert "--config" in verdict
+    assert verdict(rows).startswith("1 problem: ")
+    assert key in verdict(rows)
+    assert "--config" in verdict(rows)
     assert "hunter2" not in "\n".join(rows)
 
 
@@ -181,7 +181,7 @@ def test_defaults_are_only_counted_without_v(folder: Path) -> None:
     all_rows, _ = check(read(folder), workspace=folder)
     assert len(all_rows) > len(rows)
     (problem,) = problems(rows)
-    assert rows[-1] == all_rows[-1] == f"1 problem: {problem}"
+    assert verdict(rows) == verdict(all_rows) == f"1 problem: {problem}"
 
 
 def test_project_instructions_are_listed(folder: Path) -> None:
@@ -277,7 +277,7 @@ def test_a_problem_is_shown_at_its_key(
     assert not is_good
     (problem,) = problems(rows)
     assert words in problem
-    assert rows[-1] == f"1 problem: {problem}"
+    assert verdict(rows) == f"1 problem: {problem}"
     if key is not None:
         (row,) = [row for row in rows if row.startswith(f"{key}: ")]
         assert after(rows, row)[0] == f"problem: {problem}"
@@ -340,7 +340,7 @@ def test_several_problems_are_counted(folder: Path) -> None:
     files = [problem.partition(":")[0].removeprefix(f"{folder}/") for problem in problems(rows)]
     assert files == ["rules.yaml", "system.yaml", "handler.yaml"], "a problem that chains share is shown once"
     places = "models.definitions.offline.script, chains.default.system_prompt, chains.default.interruption_prompt"
-    assert rows[-1] == f"3 problems: fix them above, at {places}"
+    assert verdict(rows) == f"3 problems: fix them above, at {places}"
 
 
 def test_every_allowance_is_explained_or_a_problem(folder: Path) -> None:
@@ -355,7 +355,7 @@ def test_every_allowance_is_explained_or_a_problem(folder: Path) -> None:
     assert "there is no tool 'no_such_tool'" in unknown
     assert useless.startswith("problem: ")
     assert useless.endswith("read_file(x) can never allow anything: read_file takes no pattern")
-    assert rows[-1] == "2 problems: fix them above, at tools.allow"
+    assert verdict(rows) == "2 problems: fix them above, at tools.allow"
 
 
 def test_an_unusable_store_is_a_problem(folder: Path) -> None:
@@ -364,7 +364,7 @@ def test_an_unusable_store_is_a_problem(folder: Path) -> None:
     assert not is_good
     (problem,) = problems(rows)
     assert "sessions cannot be stored here" in problem
-    assert rows[-1] == f"1 problem: {problem}"
+    assert verdict(rows) == f"1 problem: {problem}"
 
 
 # The service and the servers
@@ -380,7 +380,7 @@ async def list_no_models(stream: trio.SocketStream) -> None:
 
 
 async def test_the_service_is_asked_for_the_model(folder: Path) -> None:
-    async def verdict(port: int) -> tuple[str, bool]:
+    async def check_at(port: int) -> tuple[str, bool]:
         address = f"http://127.0.0.1:{port}"
         text = with_model(f"mine: {{provider: anthropic, model: m, base_url: '{address}'}}")
         (row,), is_good = await check_service(read(folder, text, model="mine"))
@@ -389,12 +389,12 @@ async def test_the_service_is_asked_for_the_model(folder: Path) -> None:
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(partial(trio.serve_tcp, list_no_models, 0, host="127.0.0.1"))
         port = listeners[0].socket.getsockname()[1]
-        row, is_good = await verdict(port)
+        row, is_good = await check_at(port)
         nursery.cancel_scope.cancel()
     assert row.startswith("All is well: ")
     assert row.endswith("could not be checked: URL does not list its models")
     assert is_good
-    row, is_good = await verdict(port)  # nothing listens there now
+    row, is_good = await check_at(port)  # nothing listens there now
     assert row.startswith("1 problem: ")
     assert "cannot be reached" in row
     assert not is_good
@@ -427,7 +427,7 @@ def test_servers_start_without_a_key(folder: Path) -> None:
     rows, is_good = check(read(folder, environ={}), start_servers=start_servers)
     assert not is_good
     assert problems(rows) == ["no API key: set ANTHROPIC_API_KEY or use --model offline", "it ended"]
-    assert rows[-1] == "2 problems: fix them above, at models.definitions.claude.api_key, mcp.near"
+    assert verdict(rows) == "2 problems: fix them above, at models.definitions.claude.api_key, mcp.near"
     (folder / "system.yaml").unlink()
     rows, _ = check(read(folder), start_servers=start_servers)
     assert len(problems(rows)) == 1, "another problem would be fixed first"

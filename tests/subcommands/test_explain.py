@@ -98,9 +98,9 @@ def test_each_kind_has_its_effects(
     ],
 )
 def test_a_prompts_own_meaning_is_shown(line: str, head: str, words: str, capfd: pytest.CaptureFixture[str]) -> None:
-    shown = {name: text for name, text in explanation(capfd, [line]).items() if name.startswith("at a prompt")}
-    assert [*shown] == ([head] if head else [])
-    assert words in shown.get(head, "")
+    rows = {name: text for name, text in explanation(capfd, [line]).items() if name.startswith("at a prompt")}
+    assert [*rows] == ([head] if head else [])
+    assert words in rows.get(head, "")
 
 
 def test_an_address_is_shown_apart(capfd: pytest.CaptureFixture[str]) -> None:
