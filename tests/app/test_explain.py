@@ -114,26 +114,12 @@ def test_a_plan_commands_outcome_is_shown(text: str, handler_text: str, end: str
     assert result.todo_direct == (handler_text is HANDLER)
 
 
-BROKEN_HANDLERS = {
-    "an unknown key": ("nonsense: 1\n", 1, "nonsense"),
-    "a wrong expression": ("rules: [{match: '('}]\n", 1, "regular expression"),
-    "a slow expression": ("rules:\n  - match: '(x+x+)+y'\n    action: stop\n", 2, "took"),
-    "no file": (None, None, "No such file"),
-}
-
-
-@pytest.mark.parametrize(("text", "line", "words"), BROKEN_HANDLERS.values(), ids=BROKEN_HANDLERS)
-def test_a_broken_handler_leaves_the_built_in_one(
-    text: str | None, line: int | None, words: str, handler: Path
-) -> None:
-    if text is None:
-        handler.unlink()
-    else:
-        handler.write_text(text)
-    result = explanation("x" * 400, handler)  # long enough for the slow expression
+def test_a_broken_handler_leaves_the_built_in_one(handler: Path) -> None:
+    handler.write_text("nonsense: 1\n")
+    result = explanation("no, the other one", handler)
     assert result.mistake
-    assert result.mistake.line == line
-    assert words in str(result.mistake)
+    assert (result.mistake.file, result.mistake.line) == (str(handler), 1)
+    assert "nonsense" in str(result.mistake)
     assert (result.file, result.rules, result.line.kind, result.line.urgency) == ("", (), "redirect", "next")
     assert result.composed
 
