@@ -43,7 +43,7 @@ CASES = [
 
 
 @pytest.fixture
-def removed(tmp_path: Path) -> Iterator[Path]:
+def removed_folder(tmp_path: Path) -> Iterator[Path]:
     """A path to a folder that was removed."""
     folder = tmp_path / "removed"
     folder.mkdir()
@@ -56,7 +56,7 @@ def removed(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(("command", "code", "error"), CASES, ids=[command for command, _, _ in CASES])
 def test_a_command_in_a_removed_folder_ends_well(
-    command: str, code: int, error: str | None, removed: Path, tmp_path: Path
+    command: str, code: int, error: str | None, removed_folder: Path, tmp_path: Path
 ) -> None:
     there, variables, id = tmp_path / "there", environ(tmp_path, {}), ""
     there.mkdir()
@@ -64,6 +64,6 @@ def test_a_command_in_a_removed_folder_ends_well(
         call_program("-p", "hello", "--model", "offline", cwd=there, environ=variables)
         (journal,) = (tmp_path / "state/chain/sessions").glob("*.jsonl")
         id = journal.stem
-    done = call_program(*command.format(there=there, id=id).split(), cwd=removed, environ=variables)
+    done = call_program(*command.format(there=there, id=id).split(), cwd=removed_folder, environ=variables)
     assert done.returncode == code, done.stderr
     assert error is None or done.stderr == error or (code == 0 and "removed" not in done.stderr)

@@ -14,7 +14,7 @@ from chain.config.servers import START_S
 from chain.errors import ConfigError
 
 
-def read(folder: Path, mcp: str = "{}") -> Settings:
+def load(folder: Path, mcp: str = "{}") -> Settings:
     (folder / "own.yaml").write_text(f"chains: {{}}\nmcp: {mcp}\n")
     return load_settings(config=folder / "own.yaml", environ={}, cwd=folder)
 
@@ -31,7 +31,7 @@ def names(found: FoundServers) -> tuple[list[str], list[str]]:
 
 
 def test_an_answer_covers_one_entry_of_a_workspace(tmp_path: Path) -> None:
-    settings, state, other = read(tmp_path), tmp_path / "state", tmp_path / "other"
+    settings, state, other = load(tmp_path), tmp_path / "state", tmp_path / "other"
     write_servers(tmp_path, git="x")
     write_servers(other, git="x")
     found = servers_of(settings, tmp_path, state)
@@ -48,7 +48,7 @@ def test_an_answer_covers_one_entry_of_a_workspace(tmp_path: Path) -> None:
 
 
 def test_a_flag_overrides_a_remembered_no(tmp_path: Path) -> None:
-    settings, state = read(tmp_path), tmp_path / "state"
+    settings, state = load(tmp_path), tmp_path / "state"
     write_servers(tmp_path, git="x")
     (git,) = servers_of(settings, tmp_path, state).unasked
     remember_answer(git, tmp_path, state, is_allowed=False)
@@ -62,7 +62,7 @@ def test_a_flag_overrides_a_remembered_no(tmp_path: Path) -> None:
 
 def test_the_configuration_answers_for_found_servers(tmp_path: Path) -> None:
     write_servers(tmp_path, git="found", web="x", db="y")
-    settings = read(tmp_path, "{git: {command: own, start_s: 90}, web: true, db: false}")
+    settings = load(tmp_path, "{git: {command: own, start_s: 90}, web: true, db: false}")
     found = servers_of(settings, tmp_path, tmp_path / "state", ["git"])
     allowed = [(each.name, each.target, each.start_s) for each in found.allowed]
     assert allowed == [("git", "own", 90), ("web", "x", None)]
@@ -74,15 +74,15 @@ def test_the_configuration_answers_for_found_servers(tmp_path: Path) -> None:
 def test_an_unknown_name_suggests_the_nearest(tmp_path: Path) -> None:
     write_servers(tmp_path, git="x")
     with pytest.raises(ConfigError, match="did you mean git"):
-        servers_of(read(tmp_path), tmp_path, tmp_path / "state", ["gti"])
+        servers_of(load(tmp_path), tmp_path, tmp_path / "state", ["gti"])
     (tmp_path / ".mcp.json").write_text('{"mcpServers": {"git": {"command": "x"},}}')
     with pytest.raises(ConfigError, match=r"there is no server 'git'; .*\.mcp\.json:1: is not valid JSON"):
-        servers_of(read(tmp_path), tmp_path, tmp_path / "state", ["git"])
+        servers_of(load(tmp_path), tmp_path, tmp_path / "state", ["git"])
 
 
 def test_no_other_program_gets_a_servers_secret(tmp_path: Path) -> None:
     entry = '{url: "https://x", headers: {Authorization: "Bearer ${TRACKER_PAT}"}}'
-    settings = read(tmp_path, f'{{tracker: {entry}, git: {{command: "${{HOME}}/git", args: ["${{GIT_WORD}}"]}}}}')
+    settings = load(tmp_path, f'{{tracker: {entry}, git: {{command: "${{HOME}}/git", args: ["${{GIT_WORD}}"]}}}}')
     assert settings.key_variables >= {"TRACKER_PAT", "GIT_WORD"}
     assert "HOME" not in settings.key_variables
     environ = {"TRACKER_PAT": "word", "GIT_WORD": "word", "HOME": "/home/me"}

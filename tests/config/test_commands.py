@@ -17,7 +17,7 @@ from chain.config.commands import (
 
 
 @pytest.fixture(autouse=True)
-def own(place: ConfigPlace) -> Path:
+def own_folder(place: ConfigPlace) -> Path:
     """The folder of the user's own commands."""
     folder = place.home / ".config/chain/commands"
     folder.mkdir(parents=True)
@@ -25,7 +25,7 @@ def own(place: ConfigPlace) -> Path:
 
 
 @pytest.fixture
-def foreign(place: ConfigPlace) -> Path:
+def workspace_folder(place: ConfigPlace) -> Path:
     """The folder of the workspace's commands."""
     folder = place.work / ".chain/commands"
     folder.mkdir(parents=True)
@@ -36,13 +36,13 @@ def find(place: ConfigPlace, **environ: str) -> FoundCommands:
     return find_commands(place.load(environ=environ), place.work, place.home / "state", ["help"])
 
 
-def test_front_matter_is_optional(place: ConfigPlace, own: Path) -> None:
-    (own / "Review.md").write_text("---\ndescription: Reviews a file\nmodel: offline\n---\n\nReview $1.\n")
-    (own / "plain.md").write_text("Just do it.\n---\nAll of it.\n")
-    (own / "notes.txt").write_text("no command")
+def test_front_matter_is_optional(place: ConfigPlace, own_folder: Path) -> None:
+    (own_folder / "Review.md").write_text("---\ndescription: Reviews a file\nmodel: offline\n---\n\nReview $1.\n")
+    (own_folder / "plain.md").write_text("Just do it.\n---\nAll of it.\n")
+    (own_folder / "notes.txt").write_text("no command")
     assert find(place).commands == (
-        CustomCommand("plain", own / "plain.md", "Just do it.\n---\nAll of it."),
-        CustomCommand("review", own / "Review.md", "Review $1.", "Reviews a file", "offline"),
+        CustomCommand("plain", own_folder / "plain.md", "Just do it.\n---\nAll of it."),
+        CustomCommand("review", own_folder / "Review.md", "Review $1.", "Reviews a file", "offline"),
     )
     assert find(place, XDG_CONFIG_HOME=str(place.home / "xdg")).commands == ()
 
@@ -63,20 +63,20 @@ UNUSABLE: dict[str, tuple[str, bytes, int | None]] = {
 
 
 @pytest.mark.parametrize("fault", UNUSABLE)
-def test_an_unusable_file_gives_one_sentence(place: ConfigPlace, own: Path, fault: str) -> None:
+def test_an_unusable_file_gives_one_sentence(place: ConfigPlace, own_folder: Path, fault: str) -> None:
     name, content, line = UNUSABLE[fault]
-    (own / name).write_bytes(content)
-    (own / "good.md").write_text("Text.")
+    (own_folder / name).write_bytes(content)
+    (own_folder / "good.md").write_text("Text.")
     result = find(place)
     assert [command.name for command in result.commands] == ["good"]
     (sentence,) = result.faults
     assert fault in sentence
     assert sentence.isprintable()
-    assert line is None or f"{own / name}:{line}: " in sentence
+    assert line is None or f"{own_folder / name}:{line}: " in sentence
 
 
-def test_keys_of_other_programs_are_ignored(place: ConfigPlace, own: Path) -> None:
-    file = own / "fix.md"
+def test_keys_of_other_programs_are_ignored(place: ConfigPlace, own_folder: Path) -> None:
+    file = own_folder / "fix.md"
     file.write_text("---\nargument-hint: [issue]\ndescription: Fixes it\nallowed-tools: Read\n---\nFix.")
     result = find(place)
     assert (result.commands, result.faults) == ((CustomCommand("fix", file, "Fix.", "Fixes it"),), ())
@@ -86,19 +86,19 @@ def test_keys_of_other_programs_are_ignored(place: ConfigPlace, own: Path) -> No
     )
 
 
-def test_an_unknown_model_is_a_fault(place: ConfigPlace, own: Path) -> None:
-    (own / "fix.md").write_text("---\nmodel: sonnet\n---\nFix.")
+def test_an_unknown_model_is_a_fault(place: ConfigPlace, own_folder: Path) -> None:
+    file = own_folder / "fix.md"
+    file.write_text("---\nmodel: sonnet\n---\nFix.")
     result = find(place)
-    assert result.commands == (CustomCommand("fix", own / "fix.md", "Fix."),)
-    assert result.faults == (
-        f"{own / 'fix.md'}: there is no model 'sonnet', so /fix uses the current one: the models are claude, offline",
-    )
+    assert result.commands == (CustomCommand("fix", file, "Fix."),)
+    sentence = "there is no model 'sonnet', so /fix uses the current one: the models are claude, offline"
+    assert result.faults == (f"{file}: {sentence}",)
 
 
-def test_a_pipe_and_a_crowded_folder_are_skipped(place: ConfigPlace, own: Path, foreign: Path) -> None:
-    os.mkfifo(own / "pipe.md")
+def test_a_pipe_and_a_crowded_folder_are_skipped(place: ConfigPlace, own_folder: Path, workspace_folder: Path) -> None:
+    os.mkfifo(own_folder / "pipe.md")
     for n in range(MAX_COMMANDS + 1):
-        (foreign / f"c{n}.md").write_text("Text.")
+        (workspace_folder / f"c{n}.md").write_text("Text.")
     result = find(place)
     assert not result.commands
     assert not result.untrusted_commands
@@ -107,8 +107,8 @@ def test_a_pipe_and_a_crowded_folder_are_skipped(place: ConfigPlace, own: Path, 
     assert f"has {MAX_COMMANDS + 1} commands" in folder
 
 
-def test_a_workspaces_command_needs_trust_in_its_content(place: ConfigPlace, foreign: Path) -> None:
-    file = foreign / "ship.md"
+def test_a_workspaces_command_needs_trust_in_its_content(place: ConfigPlace, workspace_folder: Path) -> None:
+    file = workspace_folder / "ship.md"
     file.write_text("---\nunknown: key\n---\nShip it.")
     result = find(place)
     assert not result.commands
@@ -122,9 +122,9 @@ def test_a_workspaces_command_needs_trust_in_its_content(place: ConfigPlace, for
     assert [command.name for command in find(place).untrusted_commands] == ["ship"]
 
 
-def test_the_users_own_command_takes_precedence(place: ConfigPlace, own: Path, foreign: Path) -> None:
-    (own / "ship.md").write_text("Mine.")
-    (foreign / "ship.md").write_text("Yours.")
+def test_the_users_own_command_takes_precedence(place: ConfigPlace, own_folder: Path, workspace_folder: Path) -> None:
+    (own_folder / "ship.md").write_text("Mine.")
+    (workspace_folder / "ship.md").write_text("Yours.")
     result = find(place)
     assert [command.body for command in result.commands] == ["Mine."]
     assert not result.untrusted_commands
@@ -132,15 +132,15 @@ def test_the_users_own_command_takes_precedence(place: ConfigPlace, own: Path, f
     assert "/ship is already one of your own commands" in fault
 
 
-def test_no_link_leads_out_of_the_workspace(place: ConfigPlace, own: Path, foreign: Path) -> None:
-    (own / "mine.md").write_text("Mine.")
-    (foreign / "leak.md").symlink_to(own / "mine.md")
+def test_no_link_leads_out_of_the_workspace(place: ConfigPlace, own_folder: Path, workspace_folder: Path) -> None:
+    (own_folder / "mine.md").write_text("Mine.")
+    (workspace_folder / "leak.md").symlink_to(own_folder / "mine.md")
     result = find(place)
     assert not result.untrusted_commands
     (fault,) = result.faults
     assert "leak.md: cannot be read" in fault
-    foreign.rename(place.work / "moved")
-    foreign.symlink_to(own)
+    workspace_folder.rename(place.work / "moved")
+    workspace_folder.symlink_to(own_folder)
     result = find(place)
     assert not result.untrusted_commands
     (fault,) = result.faults

@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def read(
+def load(
     folder: Path, text: str = CONFIG, environ: Mapping[str, str] = KEY, *, is_named: bool = True, **flags: object
 ) -> Settings:
     """Load a configuration, as the file of --config or as the one that is found in the folder."""
@@ -71,7 +71,7 @@ def problems(rows: list[str]) -> list[str]:
     return [row.removeprefix("problem: ") for row in rows if row.startswith("problem: ")]
 
 
-def after(rows: list[str], row: str) -> list[str]:
+def rows_after(rows: list[str], row: str) -> list[str]:
     return rows[rows.index(row) + 1 :]
 
 
@@ -91,7 +91,7 @@ def different_keys(rows: list[str]) -> list[str]:
 
 def test_values_are_shown_with_their_sources(folder: Path) -> None:
     environ = {**KEY, "CHAIN_ALLOW": "shell", "CHAIN_STATE": "redis://me:hush@db/3"}
-    rows, is_good = check(read(folder, CONFIG + AGENTS, environ, model="offline"))
+    rows, is_good = check(load(folder, CONFIG + AGENTS, environ, model="offline"))
     assert is_good, problems(rows)
     for row in (
         f"config: {folder / 'config.yaml'}",
@@ -117,7 +117,7 @@ def test_a_secret_is_only_said_to_be_set(folder: Path) -> None:
         " base_url: 'https://me:sk-secret@e.example/v1', extra_body: {token: sk-secret}}"
     )
     environ = {"ANTHROPIC_BASE_URL": "https://gateway.example", "ANTHROPIC_AUTH_TOKEN": "sk-secret"}
-    rows, is_good = check(read(folder, text, environ))
+    rows, is_good = check(load(folder, text, environ))
     assert is_good, problems(rows)
     assert "sk-secret" not in "\n".join(rows)
     for row in (
@@ -140,7 +140,7 @@ UNTRUSTED = {
 @pytest.mark.parametrize(("key", "text"), UNTRUSTED.items(), ids=UNTRUSTED)
 def test_an_untrusted_file_is_not_shown(folder: Path, key: str, text: str) -> None:
     (folder / "outside.yaml").write_text("interruption_prompt: ~/../hunter2.yaml\n")
-    rows, is_good = check(read(folder, text, {**KEY, "PASSWORD": "hunter2"}, is_named=False))
+    rows, is_good = check(load(folder, text, {**KEY, "PASSWORD": "hunter2"}, is_named=False))
     assert not is_good
     assert verdict(rows).startswith("1 problem: ")
     assert key in verdict(rows)
@@ -149,7 +149,7 @@ def test_an_untrusted_file_is_not_shown(folder: Path, key: str, text: str) -> No
 
 
 def test_differences_come_first(folder: Path) -> None:
-    rows, is_good = check(read(folder, CONFIG + AGENTS, {**KEY, "CHAIN_MAX_ITERATIONS": "7"}))
+    rows, is_good = check(load(folder, CONFIG + AGENTS, {**KEY, "CHAIN_MAX_ITERATIONS": "7"}))
     assert is_good
     chain = [f"chains.default.{key}" for key in ("system_prompt", "interruption_prompt", "max_iterations")]
     reviewer = [f"agents.reviewer.{key}" for key in ("description", "prompt", "tools", "model", "max_iterations")]
@@ -160,14 +160,14 @@ def test_differences_come_first(folder: Path) -> None:
 
 
 def test_a_written_default_does_not_differ(folder: Path) -> None:
-    rows, _ = check(read(folder, "chains: {default: {max_iterations: 100, timeout_s: 5}}\n"))
+    rows, _ = check(load(folder, "chains: {default: {max_iterations: 100, timeout_s: 5}}\n"))
     assert different_keys(rows) == ["chains.default.timeout_s"]
     assert "chains.default.max_iterations: 100  (config.yaml:1)" in rows
 
 
 def test_defaults_are_only_counted_without_v(folder: Path) -> None:
     (folder / "handler.yaml").unlink()
-    rows, is_good = check_configuration(read(folder), workspace=folder)
+    rows, is_good = check_configuration(load(folder), workspace=folder)
     assert not is_good
     chain = [f"chains.default.{key}" for key in ("system_prompt", "interruption_prompt", "max_iterations")]
     assert different_keys(rows) == ["models.definitions.offline.script", *chain]
@@ -175,7 +175,7 @@ def test_defaults_are_only_counted_without_v(folder: Path) -> None:
     (hidden,) = [row for row in rows if row.endswith(" default values not shown; chain check -v shows all")]
     number, *_ = hidden.split()
     assert int(number) > 40
-    all_rows, _ = check(read(folder), workspace=folder)
+    all_rows, _ = check(load(folder), workspace=folder)
     assert len(all_rows) > len(rows)
     (problem,) = problems(rows)
     assert verdict(rows) == verdict(all_rows) == f"1 problem: {problem}"
@@ -188,38 +188,38 @@ def test_project_instructions_are_listed(folder: Path) -> None:
     (folder / "repo/CLAUDE.md").write_text("Use make.")
     (folder / ".config/chain").mkdir(parents=True)
     (folder / ".config/chain/AGENTS.md").write_text("Be brief.")
-    assert default_row not in check_configuration(read(folder), workspace=work)[0]
+    assert default_row not in check_configuration(load(folder), workspace=work)[0]
     os.mkfifo(work / "AGENTS.md")
     for is_verbose in (True, False):
-        rows, is_good = check_configuration(read(folder), workspace=work, is_verbose=is_verbose)
+        rows, is_good = check_configuration(load(folder), workspace=work, is_verbose=is_verbose)
         assert is_good, "a run continues without the file"
-        own, project, note, *_ = after(rows, default_row)
+        own, project, note, *_ = rows_after(rows, default_row)
         assert own == f"  read here: {folder}/.config/chain/AGENTS.md"
         assert project == "  read here: ../CLAUDE.md"
         assert note.startswith("  note: AGENTS.md is left out of the project instructions: ")
-    rows, _ = check(read(folder, f"{CONFIG}instructions: []\n"), workspace=work)
+    rows, _ = check(load(folder, f"{CONFIG}instructions: []\n"), workspace=work)
     assert "instructions: none  (" in "\n".join(rows)
     assert "read here" not in "\n".join(rows)
 
 
 def test_missing_protections_are_listed(folder: Path) -> None:
-    rows, is_good = check(read(folder, f"{CONFIG}tools: {{shell: {{sandbox: off}}}}\n"))
+    rows, is_good = check(load(folder, f"{CONFIG}tools: {{shell: {{sandbox: off}}}}\n"))
     assert is_good
-    assert [row for row in after(rows, "tools.shell.sandbox: off  (config.yaml:9)") if "not protected" in row] == [
+    assert [row for row in rows_after(rows, "tools.shell.sandbox: off  (config.yaml:9)") if "not protected" in row] == [
         "  not protected: a command can write wherever you can, and read the keys in this program's environment",
         "  not protected: a command can use the network",
         "  not protected: a command can have your other programs act for it, by their Unix sockets",
         "  not protected: a command can send signals to your other processes, and set their limits and priorities",
         "  not protected: a command can use your terminals and other devices, and so read what you type",
     ]
-    rows, _ = check(read(folder, f"{CONFIG}tools: {{shell: {{network: true}}}}\n"))
+    rows, _ = check(load(folder, f"{CONFIG}tools: {{shell: {{network: true}}}}\n"))
     assert "  not protected: a command can use the network" in rows
 
 
 @pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")
 def test_files_of_chain_are_protected(folder: Path) -> None:
     home = {**KEY, "XDG_CONFIG_HOME": str(folder / "config"), "XDG_STATE_HOME": str(folder / "state")}
-    rows, is_good = check(read(folder, environ=home), workspace=folder)
+    rows, is_good = check(load(folder, environ=home), workspace=folder)
     assert is_good
     assert (
         "  a command cannot change config.yaml, config/chain, state/chain, which chain uses outside the sandbox. So it "
@@ -227,7 +227,7 @@ def test_files_of_chain_are_protected(folder: Path) -> None:
         "see chain help sandbox"
     ) in rows
     strict = f"{CONFIG}tools: {{shell: {{sandbox: strict, writable: [config/chain]}}}}\n"
-    rows, is_good = check(read(folder, strict, environ=home), workspace=folder)
+    rows, is_good = check(load(folder, strict, environ=home), workspace=folder)
     assert not is_good
     (problem,) = problems(rows)
     assert "a command can change this program" in problem
@@ -270,29 +270,29 @@ def test_files_of_chain_are_protected(folder: Path) -> None:
 def test_a_problem_is_shown_at_its_key(
     folder: Path, text: str, environ: Mapping[str, str], key: str | None, words: str
 ) -> None:
-    rows, is_good = check(read(folder, text, environ))
+    rows, is_good = check(load(folder, text, environ))
     assert not is_good
     (problem,) = problems(rows)
     assert words in problem
     assert verdict(rows) == f"1 problem: {problem}"
     if key is not None:
         (row,) = [row for row in rows if row.startswith(f"{key}: ")]
-        assert after(rows, row)[0] == f"problem: {problem}"
+        assert rows_after(rows, row)[0] == f"problem: {problem}"
     assert any(row.startswith("models.definitions.claude.model: ") for row in rows), "everything else is shown"
 
 
 def test_an_unneeded_key_is_no_problem(folder: Path) -> None:
-    rows, is_good = check(read(folder, environ={}, model="offline"))
+    rows, is_good = check(load(folder, environ={}, model="offline"))
     assert is_good, problems(rows)
     assert "models.definitions.claude.api_key: not set  (default, ANTHROPIC_API_KEY)" in rows
     text = CONFIG.replace("    max_it", "    model: offline\n    max_it") + "  other: {model: claude}\n"
-    rows, is_good = check(read(folder, text, {}))
+    rows, is_good = check(load(folder, text, {}))
     assert is_good, problems(rows)
 
 
 def test_a_price_allows_a_cost_limit(folder: Path) -> None:
     model = with_model("claude: {model: another, api_key: x, price: {input: 3, output: 15}}")
-    rows, is_good = check(read(folder, f"{model}    budget: {{max_cost_usd: 1}}\n", {}))
+    rows, is_good = check(load(folder, f"{model}    budget: {{max_cost_usd: 1}}\n", {}))
     assert is_good, problems(rows)
     price = "models.definitions.claude.price: input 3, output 15, cache_read 0.3, cache_write 3.75  (config.yaml:3)"
     assert price in rows
@@ -322,7 +322,7 @@ def test_every_file_is_read_as_in_a_run(folder: Path, name: str, text: str | Non
     else:
         (folder / name).write_text(text)
     config = with_model("other: {provider: scripted, script: other.yaml}") + "  review: {}\n" + AGENTS
-    rows, is_good = check(read(folder, config))
+    rows, is_good = check(load(folder, config))
     assert not is_good
     (problem,) = problems(rows)
     assert problem.startswith(f"{folder}/{place}")
@@ -332,7 +332,7 @@ def test_every_file_is_read_as_in_a_run(folder: Path, name: str, text: str | Non
 def test_several_problems_are_counted(folder: Path) -> None:
     for name in ("rules.yaml", "system.yaml", "handler.yaml"):
         (folder / name).write_text("nonsense: 1\n")
-    rows, is_good = check(read(folder, CONFIG + "  other: {interruption_prompt: handler.yaml}\n"))
+    rows, is_good = check(load(folder, CONFIG + "  other: {interruption_prompt: handler.yaml}\n"))
     assert not is_good
     files = [problem.partition(":")[0].removeprefix(f"{folder}/") for problem in problems(rows)]
     assert files == ["rules.yaml", "system.yaml", "handler.yaml"], "a problem that chains share is shown once"
@@ -342,10 +342,10 @@ def test_several_problems_are_counted(folder: Path) -> None:
 
 def test_every_allowance_is_explained_or_a_problem(folder: Path) -> None:
     allow = "shell,no_such_tool,edit_file(docs/*),read_file(x)"
-    rows, is_good = check(read(folder, environ={**KEY, "CHAIN_ALLOW": allow}))
+    rows, is_good = check(load(folder, environ={**KEY, "CHAIN_ALLOW": allow}))
     assert not is_good
     head = "tools.allow: shell, no_such_tool, edit_file(docs/*), read_file(x)  (CHAIN_ALLOW)"
-    shell, edit, unknown, useless, *_ = after(rows, head)
+    shell, edit, unknown, useless, *_ = rows_after(rows, head)
     assert shell.startswith("  shell:")
     assert edit.startswith("  edit_file(docs/*):")
     assert unknown.startswith("problem: ")
@@ -357,7 +357,7 @@ def test_every_allowance_is_explained_or_a_problem(folder: Path) -> None:
 
 def test_an_unusable_store_is_a_problem(folder: Path) -> None:
     (folder / "state").write_text("not a folder")
-    rows, is_good = check(read(folder), FileStore(folder / "state"))
+    rows, is_good = check(load(folder), FileStore(folder / "state"))
     assert not is_good
     (problem,) = problems(rows)
     assert "sessions cannot be stored here" in problem
@@ -380,7 +380,7 @@ async def test_the_service_is_asked_for_the_model(folder: Path) -> None:
     async def check_at(port: int) -> tuple[str, bool]:
         address = f"http://127.0.0.1:{port}"
         text = with_model(f"mine: {{provider: anthropic, model: m, base_url: '{address}'}}")
-        (row,), is_good = await check_service(read(folder, text, model="mine"))
+        (row,), is_good = await check_service(load(folder, text, model="mine"))
         return row.replace(address, "URL"), is_good
 
     async with trio.open_nursery() as nursery:
@@ -395,7 +395,7 @@ async def test_the_service_is_asked_for_the_model(folder: Path) -> None:
     assert row.startswith("1 problem: ")
     assert "cannot be reached" in row
     assert not is_good
-    (row,), is_good = await check_service(read(folder, model="offline"))
+    (row,), is_good = await check_service(load(folder, model="offline"))
     assert row.startswith("All is well: ")
     assert is_good
 
@@ -404,13 +404,13 @@ async def test_the_servers_of_the_workspace_are_started(folder: Path) -> None:
     work = folder / "work"
     work.mkdir()
     (work / ".mcp.json").write_text('{"mcpServers": {"near": {"command": "/no/such/program"}}}')
-    rows, faults = await check_servers(read(folder), work, folder / "state", ["near"])
+    rows, faults = await check_servers(load(folder), work, folder / "state", ["near"])
     assert "mcp.near: not available" in rows
     assert list(faults) == ["mcp.near"]
 
 
 async def test_no_server_starts_in_a_missing_workspace(folder: Path) -> None:
-    settings = read(folder, f"{CONFIG}mcp: {{own: {{command: touch, args: ['{folder}/started']}}}}\n")
+    settings = load(folder, f"{CONFIG}mcp: {{own: {{command: touch, args: ['{folder}/started']}}}}\n")
     rows, faults = await check_servers(settings, folder / "none", folder / "state", [])
     assert "the workspace is not a folder" in rows[-1]
     assert faults
@@ -421,10 +421,10 @@ def test_servers_start_without_a_key(folder: Path) -> None:
     def start_servers() -> tuple[list[str], dict[str, list[str]]]:
         return ["mcp.near: not available", "problem: it ended"], {"mcp.near": ["it ended"]}
 
-    rows, is_good = check(read(folder, environ={}), start_servers=start_servers)
+    rows, is_good = check(load(folder, environ={}), start_servers=start_servers)
     assert not is_good
     assert problems(rows) == ["no API key: set ANTHROPIC_API_KEY or use --model offline", "it ended"]
     assert verdict(rows) == "2 problems: fix them above, at models.definitions.claude.api_key, mcp.near"
     (folder / "system.yaml").unlink()
-    rows, _ = check(read(folder), start_servers=start_servers)
+    rows, _ = check(load(folder), start_servers=start_servers)
     assert len(problems(rows)) == 1, "another problem would be fixed first"

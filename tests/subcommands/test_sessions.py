@@ -18,7 +18,7 @@ QUERY = "Count the lines of every file in notes"
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with two sessions, the second in another workspace, and a file that is no session."""
     home = tmp_path_factory.mktemp("home")
     (home / "notes").mkdir()
@@ -36,29 +36,29 @@ def journals(home: Path) -> list[Path]:
     return [path for path in journal_files(home) if path.stem != "strange"]
 
 
-def test_the_latest_session_is_listed_first(stored: Path, tmp_path: Path) -> None:
-    done = chain(stored, "sessions", "list")
+def test_the_latest_session_is_listed_first(home: Path, tmp_path: Path) -> None:
+    done = chain(home, "sessions", "list")
     assert (done.returncode, done.stderr) == (0, "")
     _, second, first = done.stdout.splitlines()
-    oldest, latest = journals(stored)
+    oldest, latest = journals(home)
     assert oldest.stem in first
     assert first.endswith(QUERY)
     assert latest.stem in second
     assert "hello there in ~/other" in second
-    assert chain(stored, "sessions").stdout == done.stdout
+    assert chain(home, "sessions").stdout == done.stdout
     assert chain(tmp_path, "sessions").stdout == "There are no sessions yet.\n"
     assert not (tmp_path / "state").exists()
 
 
-def test_a_session_is_shown_as_in_a_terminal(stored: Path) -> None:
-    id = journals(stored)[0].stem
-    done = chain(stored, "sessions", "show", id)
+def test_a_session_is_shown_as_in_a_terminal(home: Path) -> None:
+    id = journals(home)[0].stem
+    done = chain(home, "sessions", "show", id)
     assert done.returncode == 0
     for row in (f"▶ {QUERY}", "todo: add check the licence", "→ list_files(", "✓ done, 4 iterations"):
         assert row in done.stdout
     assert "\x1b" not in done.stdout
     assert "INTERRUPTION at iteration 2" in done.stdout
-    assert chain(stored, "sessions", "show", id, "--ascii").stdout.isascii()
+    assert chain(home, "sessions", "show", id, "--ascii").stdout.isascii()
 
 
 @pytest.mark.slow
@@ -68,11 +68,11 @@ def test_a_session_is_shown_as_in_a_terminal(stored: Path) -> None:
     ids=["all rows fit", "without colours", "more rows than fit"],
 )
 def test_a_terminal_shows_colours_and_a_pager(
-    options: list[str], rows: int, is_painted: bool, is_paged: bool, stored: Path
+    options: list[str], rows: int, is_painted: bool, is_paged: bool, home: Path
 ) -> None:
-    words = [sys.executable, "-m", "cli", "sessions", "show", journals(stored)[0].stem, *options]
+    words = [sys.executable, "-m", "cli", "sessions", "show", journals(home)[0].stem, *options]
     env = {"PAGER": "tail -n 2", "TERM": "xterm"}
-    with Screen(words, home=stored, rows=rows, columns=80, env=env) as screen:
+    with Screen(words, home=home, rows=rows, columns=80, env=env) as screen:
         screen.until("✓ done")
         assert screen.wait() == 0
     assert (b"\x1b[32m" in screen.raw) == is_painted
@@ -82,10 +82,10 @@ def test_a_terminal_shows_colours_and_a_pager(
 @pytest.mark.parametrize(
     "command", ["show broken", *(f"export broken --format {name}" for name in ("md", "json", "html"))]
 )
-def test_unreadable_records_are_reported(command: str, stored: Path, tmp_path: Path) -> None:
+def test_unreadable_records_are_reported(command: str, home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "state/chain/sessions"
     folder.mkdir(parents=True)
-    rows = journals(stored)[0].read_bytes().splitlines(keepends=True)
+    rows = journals(home)[0].read_bytes().splitlines(keepends=True)
     torn_row = rows[-1][:20]
     rows[5] = b"half a rec\n"
     (folder / "broken.jsonl").write_bytes(b"".join([*rows, torn_row]))
@@ -116,11 +116,11 @@ FORMATS = {"md": "# Count the lines", "html": "<!doctype html>", "json": '{"sess
     ],
 )
 def test_an_export_has_the_chosen_format(
-    name: str | None, options: list[str], format: str, stored: Path, tmp_path: Path
+    name: str | None, options: list[str], format: str, home: Path, tmp_path: Path
 ) -> None:
-    path, journal = tmp_path / str(name), journals(stored)[0]
+    path, journal = tmp_path / str(name), journals(home)[0]
     words = ["sessions", "export", journal.stem, *options, *(["--output", str(path)] if name else [])]
-    done = chain(stored, *words)
+    done = chain(home, *words)
     assert (done.returncode, done.stderr) == (0, "")
     text = path.read_text(encoding="utf-8") if name else done.stdout
     assert text.startswith(FORMATS[format])
@@ -129,18 +129,18 @@ def test_an_export_has_the_chosen_format(
         assert json.loads(text)["records"] == [json.loads(row) for row in journal.read_text().splitlines()]
     if name:
         assert (done.stdout, path.stat().st_mode & 0o077) == ("", 0)
-        again = chain(stored, *words)
+        again = chain(home, *words)
         assert again.returncode == 2
         assert "already exists" in again.stderr
         assert path.read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "yess\n", "no y\n", "y\0\n", "y\n", "YES\n", " y"])
-def test_only_a_yes_deletes_a_session(answer: str, stored: Path) -> None:
-    path = journals(stored)[0]
+def test_only_a_yes_deletes_a_session(answer: str, home: Path) -> None:
+    path = journals(home)[0]
     copy = path.with_name("20200101-000000-000000.jsonl")
     copy.write_bytes(path.read_bytes())
-    done = chain(stored, "sessions", "delete", "20200101", stdin=answer)
+    done = chain(home, "sessions", "delete", "20200101", stdin=answer)
     assert f"Delete session {copy.stem} ({QUERY})? [y/N] " in done.stderr
     is_yes = answer.strip().lower() in ("y", "yes")
     assert (done.returncode, copy.exists()) == ((0, False) if is_yes else (1, True))
@@ -148,12 +148,12 @@ def test_only_a_yes_deletes_a_session(answer: str, stored: Path) -> None:
     assert path.exists()
 
 
-def test_an_open_session_is_marked_and_not_deleted(stored: Path) -> None:
-    path = journals(stored)[0]
+def test_an_open_session_is_marked_and_not_deleted(home: Path) -> None:
+    path = journals(home)[0]
     with path.open("rb+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        _, latest, oldest, *_ = chain(stored, "sessions").stdout.splitlines()
-        done = chain(stored, "sessions", "delete", path.stem, stdin="y\n")
+        _, latest, oldest, *_ = chain(home, "sessions").stdout.splitlines()
+        done = chain(home, "sessions", "delete", path.stem, stdin="y\n")
     assert latest.startswith("  ")
     assert oldest.startswith("● ")
     assert done.returncode == 2
@@ -177,19 +177,19 @@ def test_an_open_session_is_marked_and_not_deleted(stored: Path) -> None:
         (["show", "zzz", "--output", "y"], ["--output is for chain sessions export"]),
     ],
 )
-def test_a_mistake_gets_one_sentence(words: Sequence[str], message_parts: list[str], stored: Path) -> None:
-    before = sorted(stored.iterdir())
-    done = chain(stored, "sessions", *(journals(stored)[0].stem if word == "ID" else word for word in words))
+def test_a_mistake_gets_one_sentence(words: Sequence[str], message_parts: list[str], home: Path) -> None:
+    before = sorted(home.iterdir())
+    done = chain(home, "sessions", *(journals(home)[0].stem if word == "ID" else word for word in words))
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     for part in message_parts:
         assert part in done.stderr
-    assert sorted(stored.iterdir()) == before
+    assert sorted(home.iterdir()) == before
 
 
-def test_a_closed_pipe_is_no_error(stored: Path) -> None:
+def test_a_closed_pipe_is_no_error(home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = chain(stored, "sessions", "export", journals(stored)[0].stem, "--format", "html", stdout=writing)
+    done = chain(home, "sessions", "export", journals(home)[0].stem, "--format", "html", stdout=writing)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
