@@ -21,7 +21,8 @@ agents:
     description: Reads a change
     prompt: prompts/reviewer.yaml
 """
-KEY = "agents.reviewer.prompt"
+KEY, LINE = "agents.reviewer.prompt", 5
+"""The key of the prompt file in REVIEWER, and its line."""
 SYSTEM = "messages: [{role: system, content: Review.}]\n"
 HANDLER = "messages: [{role: user, content: 'mine ${message}'}]\n"
 
@@ -116,7 +117,7 @@ def test_a_path_that_leads_nowhere_is_a_mistake(place: ConfigPlace, path: str) -
     place.load_found(REVIEWER)
     with pytest.raises(ConfigError) as caught:
         agent_prompt(place.load_named(REVIEWER.replace("prompts/reviewer.yaml", path)), "reviewer")
-    assert (caught.value.file, caught.value.line) == (str(place.work / "mine.yaml"), 5)
+    assert (caught.value.file, caught.value.line) == (str(place.work / "mine.yaml"), LINE)
     assert caught.value.message.startswith(f"{KEY}: ")
 
 
@@ -208,7 +209,7 @@ def test_a_handler_that_leads_out_needs_trust(place: ConfigPlace, path: str) -> 
     settings = place.load()
     assert settings.untrusted == (KEY,)
     (value,) = settings.untrusted_values
-    assert (value.key, value.line) == (f"{KEY}.interruption_prompt", 5)
+    assert (value.key, value.line) == (f"{KEY}.interruption_prompt", LINE)
     assert value.place == f"{place.work}/prompts/reviewer.yaml:2"
     assert value.leads_to == ("" if "$" in path else str(place.home / "handler.yaml"))
     shown = "".join(row.strip() for row in question(place.work / "config.yaml", settings.untrusted_values, 80))
