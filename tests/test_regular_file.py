@@ -28,7 +28,7 @@ def test_a_regular_file_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.access("/proc/kmsg", os.R_OK), reason="only root reads the messages of the kernel")
-@pytest.mark.parametrize("size", [10, 1 << 20])
+@pytest.mark.parametrize("size", [10, 1 << 20], ids=["small reads", "large reads"])
 def test_a_read_without_data_raises(size: int) -> None:
     def read_all() -> None:
         while file.read(size):

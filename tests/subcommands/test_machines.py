@@ -76,29 +76,28 @@ def commands(tmp_path: Path) -> Iterator[Commands]:
 
 def test_another_worker_finishes_a_killed_ones_run(commands: Commands) -> None:
     os.mkfifo(commands.folder / "begun")
-    first = commands.start("worker")
-    reply = commands.run("send", "--new", "work on it")
-    session = reply.split()[1].rstrip(".")
+    first_worker = commands.start("worker")
+    _, session, *_ = commands.run("send", "--new", "work on it").replace(".", " ").split()
     (commands.folder / "begun").read_bytes()  # waits for the command
-    watching = commands.start("watch", "--output-format", "stream-json", "--session", session)
-    assert watching.stdout is not None
-    first.kill()
-    second = commands.start("worker", "-n", "2", "-v")
+    watcher = commands.start("watch", "--output-format", "stream-json", "--session", session)
+    assert watcher.stdout is not None
+    first_worker.kill()
+    second_worker = commands.start("worker", "-n", "2", "-v")
     types = []
-    for event in map(json.loads, watching.stdout):
+    for event in map(json.loads, watcher.stdout):
         types.append(event["type"])
         if event["type"] == "result" and event["status"] == "done":
             break
     assert event["result"] == "Gone on, and done."
     assert types.count("init") == 2, "one for each worker"
     assert "has started a run" in commands.run("send", "--wait", "hello")
-    shown = commands.run("sessions", "show", session)
-    assert "[Interrupted: stopped while running, it may have had effects]" in shown
+    interrupted = "[Interrupted: stopped while running, it may have had effects]"
+    assert interrupted in commands.run("sessions", "show", session)
     assert commands.call("-r", session, "-p", "and more").returncode == 0
     assert session in commands.run("sessions")
     assert "no session of" in commands.call("send", "--workspace", str(commands.folder.parent), "hello").stderr
-    second.terminate()
-    _, log = second.communicate()
-    assert second.returncode == 0
+    second_worker.terminate()
+    _, log = second_worker.communicate()
+    assert second_worker.returncode == 0
     assert f"resumes the session {session}, in {commands.folder}" in log.decode()
     assert f"releases the session {session}" in log.decode()
