@@ -316,13 +316,13 @@ def test_a_missing_key_names_the_configured_variable(place: ConfigPlace) -> None
         config.model("mine")
 
 
-ITS_KEY = ", api_key: '${ANTHROPIC_API_KEY}'"
+NAMED_KEY = ", api_key: '${ANTHROPIC_API_KEY}'"
 ADDRESSES = {
     "a key of the environment": ("mine", "", KEY, None, "sk-secret"),
     "an address of the environment": ("mine", "", {"ANTHROPIC_BASE_URL": URL}, URL, None),
     "a token precedes a key": ("mine", "", {"ANTHROPIC_AUTH_TOKEN": TOKEN, **KEY}, None, TOKEN),
-    "a token precedes a named key": ("mine", ITS_KEY, {**GATEWAY, **KEY}, URL, TOKEN),
-    "a named key that is not set": ("mine", ITS_KEY, {"ANTHROPIC_BASE_URL": URL}, URL, None),
+    "a token precedes a named key": ("mine", NAMED_KEY, {**GATEWAY, **KEY}, URL, TOKEN),
+    "a named key that is not set": ("mine", NAMED_KEY, {"ANTHROPIC_BASE_URL": URL}, URL, None),
     "shipped, at a gateway": ("claude", "", {"ANTHROPIC_BASE_URL": URL, **KEY}, URL, "sk-secret"),
     "a blank address": ("claude", "", {"ANTHROPIC_BASE_URL": " ", **KEY}, None, "sk-secret"),
     "an empty token": ("claude", "", {"ANTHROPIC_AUTH_TOKEN": "", **KEY}, None, "sk-secret"),

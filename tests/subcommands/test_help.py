@@ -22,17 +22,14 @@ def test_the_index_has_a_row_for_each_topic() -> None:
         ("lines", "# Lines"),
         ("exit codes", "# Exit codes"),
         ("EXIT_CODES", "# Exit codes"),
-        ("ex", "# Exit codes"),
         ("to", "# Tools"),
         ("allowances", "# Tools"),
         ("json input", "# Scripting"),
-        ("signals", "# Keys and signals"),
         ("trust", "# Configuration"),
-        ("commands", "# The terminal"),
     ],
 )
 def test_part_of_a_name_finds_a_topic(words: str, title: str) -> None:
-    assert read_topic(words).splitlines()[0] == title
+    assert read_topic(words).startswith(f"{title}\n")
 
 
 @pytest.mark.parametrize(
