@@ -176,7 +176,7 @@ def test_a_character_is_not_divided_at_the_limit(top: Path, shift: int) -> None:
     assert read_instructions(top, NAMES).text.endswith(f"𝄞\n{REST_LEFT_OUT}")
 
 
-def test_a_file_as_large_as_the_limit_is_complete(top: Path) -> None:
+def test_a_file_at_the_limit_is_complete(top: Path) -> None:
     mark = "\ufeff"
     text = "x" * (MAX_EACH - len(mark.encode()))
     write(top / "AGENTS.md", mark + text)
@@ -368,7 +368,7 @@ async def test_a_hanging_disk_delays_a_run_briefly(
 
 
 @pytest.mark.parametrize(("act", "status"), [("stop", "cancelled"), ("interrupt", "interrupted")])
-async def test_a_run_ends_at_once_while_the_disk_hangs(
+async def test_a_run_ends_while_the_disk_hangs(
     top: Path, tmp_path: Path, hanging: threading.Event, autojump_clock: MockClock, act: str, status: str
 ) -> None:
     async with open_on_hanging_disk(top, tmp_path, hanging, autojump_clock) as (chain, notices, model):

@@ -37,7 +37,7 @@ NO_KEYS = frozenset[str]()
         ("x", "expected a mapping"),
     ],
 )
-def test_an_error_in_an_entry_names_file_and_line(entry: Any, why: str) -> None:
+def test_an_entrys_error_names_file_and_line(entry: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why) as raised:
         server(entry)
     assert str(raised.value).startswith("test.yaml:1: ")
@@ -74,7 +74,7 @@ def test_a_mistake_in_an_address_is_refused(url: str, why: str) -> None:
         server({"url": url}).with_variables({}, NO_KEYS)
 
 
-def test_a_found_server_gets_none_of_the_users_keys() -> None:
+def test_found_servers_get_none_of_the_users_keys() -> None:
     entry, environ, keys = {"url": "http://x", "headers": {"A": "${KEY}"}}, {"KEY": "k"}, frozenset({"KEY"})
     with pytest.raises(ConfigError, match="asks for KEY"):
         server(entry, is_found=True).with_variables(environ, keys)
