@@ -145,7 +145,7 @@ def _repository_folders(workspace: Path) -> Sequence[Path]:
 
 
 def _decode(data: bytes, *, is_cut: bool) -> str:
-    """Decode a file, up to its last complete row if it is truncated. Raise ``UserError``."""
+    """Decode a file, up to its last complete row if it is truncated. Raise ``UserError`` if it is not text."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data, final=not is_cut)
     except UnicodeDecodeError:

@@ -107,7 +107,7 @@ class Kinds:
         return tuple(self._models.values())
 
     def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
-        """Return the specification of the agent that the call ``call_id`` starts. Raise ``UserError``.
+        """Return the specification of the agent that a call starts. Raise ``UserError`` for an unknown ``kind``.
 
         The agent has no time limit of its own, since it works within the time limit of its parent.
         """

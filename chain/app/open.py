@@ -232,6 +232,6 @@ def _check_workspace(workspace: Path) -> Path:
 
 
 def build_model(settings: ModelSettings, *, interactive: bool = False) -> Model:
-    """Open the model of a definition. Raise ``ConfigError``. ``interactive``: a person watches the replies."""
+    """Open a definition's model. Raise ``ConfigError`` if that fails. ``interactive``: a person watches the replies."""
     settings.require_key()
     return settings.open(interactive)

@@ -30,13 +30,13 @@ class AgentPrompt:
 
 
 def system_prompt(settings: Settings, chosen: ChainSettings) -> str:
-    """Return the system prompt of a chain. Raise ``ConfigError``."""
+    """Return the system prompt of a chain. Raise ``ConfigError`` if its file is invalid."""
     path = chosen.system_prompt
     return "" if path is None else text_of_prompt(settings.read_file(f"chains.{chosen.name}.system_prompt", path))
 
 
 def compaction_rules(settings: Settings, chosen: ChainSettings) -> CompactionRules:
-    """Return the compaction settings of a chain. Raise ``ConfigError``."""
+    """Return the compaction settings of a chain. Raise ``ConfigError`` if the prompt's file is invalid."""
     rules = CompactionRules(chosen.compact.at, chosen.compact.keep)
     if chosen.compaction_prompt is None:
         return rules
@@ -61,7 +61,7 @@ def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
 
 
 def agent_prompt(settings: Settings, name: str) -> AgentPrompt:
-    """Read the prompt file of a kind, by default the file of the kind ``agent``. Raise ``ConfigError``."""
+    """Read a kind's prompt file, by default the file of the kind ``agent``. Raise ``ConfigError`` if that fails."""
     require_trust(settings)
     kind = settings.kind(name)
     if kind.prompt is None:
@@ -79,7 +79,7 @@ def agent_prompt(settings: Settings, name: str) -> AgentPrompt:
 
 
 def text_of_prompt(root: Node, known: Sequence[str] = _KEYS, *, role: str = "system") -> str:
-    """Return the messages of one ``role`` in a prompt file, joined. Raise ``ConfigError``."""
+    """Return the messages of one ``role`` in a prompt file, joined. Raise ``ConfigError`` if the file is invalid."""
     keys = root.mapping(known)
     if "messages" not in keys:
         missing = f"has no messages; give it one with role: {role} and content"

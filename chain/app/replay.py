@@ -56,7 +56,7 @@ def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] =
 def read_recorded(store: Store, id: str) -> list[bytes]:
     """Return the rows of the session with this id, or of the journal at a path that ends in ``.jsonl``.
 
-    Raise ``SessionError``.
+    Raise ``SessionError`` if it cannot be read.
     """
     path = Path(id)
     if id.endswith(SUFFIX):

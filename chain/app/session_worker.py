@@ -86,7 +86,7 @@ class Worker:
         self._running: set[str] = set()
         """The ids of the sessions that run here, including those whose lease was lost and that have not ended yet."""
         self._lost_leases: list[Lease] = []
-        """Lost leases. The server still counts a dead worker for them, although this worker is alive."""
+        """Lost leases to report. The server has counted each loss as the death of this worker, which is alive."""
         self._slot_freed = Wakeup()
         self._reported: dict[str, str] = {}
         """The latest report of each subject."""

@@ -37,7 +37,10 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def open_store(state: Path, address: str) -> Store:
-    """Return the store of sessions: Redis if ``address`` is set, otherwise the state folder. Raise ``SessionError``."""
+    """Return the store of sessions: Redis if ``address`` is set, otherwise the state folder.
+
+    Raise ``SessionError`` if the address is invalid.
+    """
     if not address:
         return FileStore(state)
     from chain.redis.redis_store import RedisStore
@@ -48,7 +51,8 @@ def open_store(state: Path, address: str) -> Store:
 def open_new_store(state: Path, address: str, *, is_stored: bool) -> tuple[Store, str]:
     """Return the store of a new session, and a note if the session is unexpectedly not stored.
 
-    Use memory if ``is_stored`` is false or the state folder is not writable. Raise ``SessionError``.
+    It is in memory if ``is_stored`` is false or the state folder is not writable. Raise ``SessionError`` for an invalid
+    ``address``.
     """
     if not is_stored:
         return MemoryStore(), ""
@@ -63,7 +67,7 @@ def open_new_store(state: Path, address: str, *, is_stored: bool) -> tuple[Store
 
 
 def redacted_address(address: str) -> str:
-    """Return the address of a store without credentials. Raise ``SessionError``."""
+    """Return the address of a store without credentials. Raise ``SessionError`` if it is no address of a Redis."""
     from chain.redis.redis_server import read_address
 
     return str(read_address(address, "the state"))
@@ -86,7 +90,7 @@ def resumable_sessions(store: Store, workspace: Path) -> list[Summary]:
 def session_events(store: Store, id: str, report: Report = lambda what: None) -> Iterator[Event]:
     """Yield the events of a session from its journal.
 
-    At the end ``report`` is called with each fault of the journal. Raise ``SessionError``.
+    Raise ``SessionError`` if the session cannot be read. At the end, call ``report`` with each fault of the journal.
     """
     with store.rows(id) as rows:
         reading = Reading(rows)
@@ -96,9 +100,9 @@ def session_events(store: Store, id: str, report: Report = lambda what: None) ->
 
 
 def export(store: Store, id: str, format: Format, report: Report = lambda what: None) -> Iterator[str]:
-    """Yield a session as a document, in pieces. Raise ``SessionError``.
+    """Yield a session as a document, in pieces.
 
-    At the end ``report`` is called with each fault of the journal.
+    Raise ``SessionError`` if the session cannot be read. At the end, call ``report`` with each fault of the journal.
     """
     if format == "json":
         with store.rows(id) as rows:

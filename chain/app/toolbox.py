@@ -105,7 +105,10 @@ def configured_tools(settings: Settings, chosen: ChainSettings, own: Iterable[To
 def named_tools(
     settings: Settings, key: str, names: Sequence[str], groups: ToolGroups, own: Sequence[Tool] = ()
 ) -> list[Tool]:
-    """Return the tools that ``names`` refer to: tools (also the program's ``own``) or groups. Raise ``ConfigError``."""
+    """Return the tools that ``names`` refer to: tools, also those in ``own``, or groups.
+
+    Raise ``ConfigError``, with the file and line of ``key``, for an unknown name.
+    """
     known = {tool.name: (tool,) for tools in (own, *groups.values()) for tool in tools} | dict(groups)
     found: dict[str, Tool] = {}
     for n, name in enumerate(names):

@@ -170,7 +170,7 @@ def _checked_name(file: Path, built_in: Collection[str], found: Collection[str])
 
 
 def _read(file: Path, *, is_foreign: bool) -> str:
-    """Return the text of a file. Do not follow a link if ``is_foreign``. Raise ``ConfigError``."""
+    """Return the text of a file. Raise ``ConfigError`` if it is unusable, or if it is a link and ``is_foreign``."""
     try:
         with regular_file(os.open(file, FLAGS | (os.O_NOFOLLOW if is_foreign else 0))) as opened:
             raw = opened.read(MAX_COMMAND_BYTES + 1)
@@ -186,7 +186,7 @@ def _digest(name: str, text: str) -> str:
 
 
 def _parse(name: str, file: Path, text: str, notes: list[str]) -> CustomCommand:
-    """Return the command of a file. Append a note for each unknown key. Raise ``ConfigError``."""
+    """Return the command of a file. Append a note for each unknown key. Raise ``ConfigError`` if a key is invalid."""
     front_matter, body = _split(file, text)
     if not body:
         raise ConfigError("has no text; write what the model is to do", file=file)

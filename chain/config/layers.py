@@ -53,7 +53,10 @@ class FoundFile:
 
 
 def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, skip_here: bool = False) -> FoundFile:
-    """Find the configuration file and read it. ``skip_here`` ignores ``./config.yaml``. Raise ``ConfigError``."""
+    """Find and read the configuration file, but not ``./config.yaml`` if ``skip_here``.
+
+    Raise ``ConfigError`` if it is faulty.
+    """
     if config is not None or environ.get("CHAIN_CONFIG"):
         named = cwd / (config if config is not None else environ["CHAIN_CONFIG"])
         if not os.path.exists(named):
@@ -122,8 +125,8 @@ def _why_unused(root: Node) -> ConfigError | None:
         # Another program has `chain: mainnet`; ours has keys of a chain here, or a level below.
         names = {*node.entries(), *(name for each in node.entries().values() for name in each.entries())}
         if not names.isdisjoint(CHAIN_KEYS) and nearest_name("chains", [key.strip().casefold()], _LIKENESS):
-            hint = f"did you mean chains instead of {yamlfile.printable(key)}?"
-            raise ConfigError(f"unknown key, and there is no key chains: {hint}", file=node.file, line=node.line)
+            message = f"unknown key {yamlfile.printable(key)}: did you mean chains?"
+            raise ConfigError(message, file=node.file, line=node.line)
     keys = [definition.entries() for definition in root.entries("models", "definitions").values()]
     has_our_definitions = any(each["provider"].value in PROVIDER_NAMES for each in keys if "provider" in each)
     if has_our_definitions or (top and all(_has_our_shape(key, node) for key, node in top.items())):

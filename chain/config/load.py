@@ -98,7 +98,7 @@ class Settings:
     _judged: tuple[str, ...] | None = field(default=None, repr=False)
 
     @classmethod
-    def keys(cls) -> Mapping[str, str]:
+    def key_by_field(cls) -> Mapping[str, str]:
         """Return a mapping from each field that holds a value of the file to the dotted key of this value."""
         return {each.name: each.metadata["key"] for each in fields(cls) if each.metadata}
 
@@ -173,7 +173,7 @@ class Settings:
     def read_file(self, key: str, path: Path) -> Node:
         """Read the YAML file at ``path``, which is the value at a dotted key.
 
-        Raise ``ConfigError``. If the file cannot be opened, the error names the line of the key.
+        Raise ``ConfigError`` if the file is unusable. If it cannot be opened, the error names the line of the key.
         """
         try:
             return yamlfile.read(path, self.required_folder(key))
@@ -222,7 +222,7 @@ def load_settings(
     flags: Mapping[str, object] | None = None,
     skip_here: bool = False,
 ) -> Settings:
-    """Find the configuration, read it and check it. Raise ``ConfigError``.
+    """Find, read and check the configuration. Raise ``ConfigError`` if it has a mistake.
 
     With ``skip_here``, ``./config.yaml`` is ignored unless ``config`` or the environment names it. ``flags`` may have
     ``model``, ``chain``, ``max_iterations``, ``allow`` and ``state``; others are ignored. A value that names a missing
@@ -252,7 +252,7 @@ def load_settings(
         environ=environ,
         _root=root,
         _cwd=cwd,
-        **read_fields(Settings, {name: _find(root, key) for name, key in Settings.keys().items()}),
+        **read_fields(Settings, {name: _find(root, key) for name, key in Settings.key_by_field().items()}),
     )
     _check_values(settings)
     if found.is_own:
@@ -289,7 +289,7 @@ def require_trust(settings: Settings) -> None:
 
 
 def remember_trust(settings: Settings, state: Path) -> Settings:
-    """Store that the user trusts this configuration, and return it as trusted. Raise ``UserError``."""
+    """Store that the user trusts this configuration, and return it as trusted. Raise ``UserError`` if that fails."""
     trust.remember(settings.digest, state)
     return replace(settings, untrusted_values=())
 

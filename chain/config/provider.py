@@ -90,7 +90,7 @@ class Definition:
     within: Callable[[str], Path | None]
 
     def get(self, key: str, read: Callable[[Node], T], default: T) -> T:
-        """Return the value of a key, or ``default`` if it has none. Raise ``ConfigError``."""
+        """Return the value of a key, or ``default`` if it has none. Raise ``ConfigError`` if the value is invalid."""
         node = self.keys.get(key)
         return default if node is None else read(node)
 
@@ -176,7 +176,10 @@ def with_environment(root: Node, environ: Mapping[str, str]) -> Node:
 
 
 def read_model(name: str, node: Node, within: Callable[[str], Path | None] = lambda key: None) -> ModelSettings:
-    """Read a model's definition. Raise ``ConfigError``."""
+    """Return the settings of a model's definition. Raise ``ConfigError`` if the definition is invalid.
+
+    ``within`` returns the folder that must contain the file at a key; ``None`` allows any folder.
+    """
     known = dict.fromkeys(key for each in providers().values() for key in each.keys)
     written = node.mapping(("provider", *known, *COMMON_KEYS))
     keys = {key: child for key, child in written.items() if child.value is not None}

@@ -120,7 +120,10 @@ class ToolServer:
 
 
 def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer:
-    """Return the server of an entry. Ignore unknown keys if the entry was found. Raise ``ConfigError``."""
+    """Return the server that an entry describes. Raise ``ConfigError`` if the entry is invalid.
+
+    With ``is_found``, the entry is in a file of the workspace: unknown keys and ``cwd`` are ignored.
+    """
     if not _NAME.fullmatch(name):
         allowed = "1 to 31 letters of a-z and A-Z, digits, _ and -, without two _ in a row or one at its end"
         raise ConfigError(
@@ -152,7 +155,7 @@ def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer
 
 
 def read_servers(node: Node) -> tuple[tuple[ToolServer, ...], Mapping[str, bool]]:
-    """Return the servers of a configuration, and its decisions about servers of a workspace. Raise ``ConfigError``."""
+    """Return the servers in a configuration, and whether a workspace's servers may start, by name."""
     if node.value is None:
         return (), {}
     entries = node.mapping()
@@ -205,7 +208,7 @@ def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ..
 
 
 def _read_entries(path: Path) -> dict[str, Node]:
-    """Return the entries of a ``.mcp.json`` by name. Raise ``ConfigError``."""
+    """Return the entries of a ``.mcp.json`` by name. Raise ``ConfigError`` if the file is unusable."""
     import json  # imports delay the prompt, and most workspaces have no such file
 
     text = yamlfile.read_text(path)

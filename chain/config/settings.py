@@ -128,13 +128,13 @@ _RESERVED_NAMES = ("main", "root")
 
 
 def read(kind: type[Section], node: Node, **known: object) -> Section:
-    """Read a mapping as a dataclass. ``known`` has the fields that are not in the mapping. Raise ``ConfigError``."""
+    """Read a mapping as a dataclass, with the fields ``known``. Raise ``ConfigError`` if a key or value is invalid."""
     keys = node.mapping(each.name for each in fields(kind) if each.name not in known)
     return kind(**known, **read_fields(kind, keys))
 
 
 def read_fields(kind: type[DataclassInstance], nodes: Mapping[str, Node]) -> dict[str, Any]:
-    """Read fields of a dataclass, each by its type. Raise ``ConfigError``.
+    """Read fields of a dataclass, each by its type. Raise ``ConfigError`` if a value is invalid.
 
     Null counts as absent if the field has a default.
     """
@@ -200,15 +200,15 @@ _READERS: dict[str, Callable[[Node], Any]] = {
 
 
 def read_kind(name: str, node: Node) -> KindSettings:
-    """Read a kind of agent. Raise ``ConfigError``."""
+    """Read a kind of agent. Raise ``ConfigError`` if its name or entry is invalid."""
     _check_name(name, node)
     kind = read(KindSettings, node, name=name)
     if name not in BUILT_IN_KINDS and not kind.description:
         near = nearest_name(name, BUILT_IN_KINDS)
-        hint = f", or did you mean {near}?" if near else ""
+        hint = f"; did you mean {near}?" if near else ""
         written = node.entries().get("description")
         place = node if written is None or written.value is None else written
-        raise place.error(f"a kind of your own needs a description, which tells the model what it is for{hint}")
+        raise place.error(f"an agent kind of your own needs a description for the model{hint}")
     return replace(kind, model=kind.model or None)
 
 

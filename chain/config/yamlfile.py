@@ -218,15 +218,15 @@ def printable(text: str) -> str:
 
 
 def read(path: Path, within: Path | None = None) -> Node:
-    """Read and parse a file. ``within`` is as in ``read_text``. Raise ``ConfigError``."""
+    """Read and parse a file, as ``read_text`` and ``parse`` do."""
     return parse(read_text(path, within), str(path))
 
 
 def read_text(path: Path, within: Path | None = None) -> str:
-    """Return the text of a regular UTF-8 file, truncated just above the limit of ``parse``. Raise ``ConfigError``.
+    """Return the text of a regular UTF-8 file, truncated just above the limit of ``parse``.
 
     With ``within``, the file must be in that folder after links are resolved. The open file is checked, because the
-    target of a path can change.
+    target of a path can change. Raise ``ConfigError`` if the file cannot be read.
     """
     try:
         with regular_file(os.open(path, FLAGS)) as file:
@@ -235,10 +235,8 @@ def read_text(path: Path, within: Path | None = None) -> str:
                 known = f"/proc/self/fd/{file.fileno()}"
                 real = Path(os.path.realpath(known if os.path.exists(known) else path))
                 if not real.is_relative_to(within.resolve()):
-                    hint = "if you trust it, name it with --config"
-                    raise ConfigError(
-                        f"leads out of {within}, whose config.yaml was found and not named: {hint}", file=path
-                    )
+                    hint = f"if you trust {within}/config.yaml, name it with --config"
+                    raise ConfigError(f"leads out of {within}; {hint}", file=path)
             raw = file.read(MAX_YAML_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = (error.strerror if isinstance(error, OSError) else None) or error
@@ -261,7 +259,7 @@ def decode(raw: bytes, path: Path) -> str:
 def parse(text: str, file: str) -> Node:
     """Parse YAML text; ``file`` is its name in errors.
 
-    Raise ``ConfigError``. Results are cached, so two calls with the same arguments may return the same node.
+    Raise ``ConfigError`` if it is invalid. Results are cached, so two equal calls may return one node.
     """
     import yaml
 

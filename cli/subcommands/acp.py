@@ -33,7 +33,7 @@ _THREADS = Threads("output")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve an editor until it closes the input or a signal arrives. Return the exit code. Raise ``UserError``."""
+    """Serve an editor until it closes the input or a signal arrives. Return the exit code."""
     check_options(args)
     if os.isatty(0):
         write(2, AT_TERMINAL)

@@ -292,7 +292,7 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
 
     Leave out values that cannot be read.
     """
-    for field, key in settings.keys().items():
+    for field, key in settings.key_by_field().items():
         yield from _flatten(key, getattr(settings, field))
     for name in settings.model_names:
         with suppress(ConfigError):

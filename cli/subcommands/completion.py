@@ -51,7 +51,7 @@ complete -o bashdefault -F _chain chain
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write a shell's script, or the words that the script asks for. Return the exit code. Raise ``UserError``."""
+    """Write a shell's script, or the words that the script asks for. Return the exit code, or raise ``UserError``."""
     match one_word(args, "SHELL"):
         case None:
             raise UserError("chain completion needs a shell: bash, zsh or fish")

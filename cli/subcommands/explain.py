@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def explanation_rows(settings: Settings, text: str) -> list[str]:
-    """Return the rows that explain a line. Raise ``ConfigError``."""
+    """Return the rows that explain a line. Raise ``ConfigError`` if the handler prompt is invalid."""
     to, line = split_address(text)
     found = explain_line(settings, line)
     return [

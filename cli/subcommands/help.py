@@ -42,7 +42,7 @@ def index() -> list[str]:
 
 
 def read_topic(typed: str) -> str:
-    """Return the Markdown of a topic, given the start of its name or a heading in it. Raise ``UserError``."""
+    """Return the Markdown of a topic, given the start of its name or a heading. Raise ``UserError`` if none fits."""
     asked = "-".join(typed.casefold().replace("_", " ").split())
     found = [asked] if asked in TOPICS else [topic for topic in TOPICS if asked and topic.startswith(asked)]
     found = found or [topic for topic in TOPICS if asked in _headings(topic)][:1]

@@ -21,7 +21,7 @@ _GONE = "the chain ended before the outcome of the line was known"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Send the line. Return the exit code. Raise ``UserError``."""
+    """Send the line. Return the exit code. Raise ``UserError`` if no chain can be reached."""
     line = " ".join(args.words)
     if not line.strip():
         raise UserError("chain send needs a line, for example: chain send 'todo: add check the SKU'")
@@ -40,7 +40,7 @@ def send(client: DoorClient, line: str, *, wait: bool, say: Callable[[str], obje
     """Send a line. With ``wait``, wait for its receipt; otherwise return as soon as the line is queued.
 
     ``say`` is called with the outcome. Return the exit code, and an error message or an empty text. The code is 1 if
-    the line was refused, or if the chain ended before the outcome was known. Raise ``UserError``.
+    the line was refused, or if the chain ended before the outcome was known.
     """
     try:
         client.send(type="line", text=line)
@@ -64,7 +64,7 @@ def send(client: DoorClient, line: str, *, wait: bool, say: Callable[[str], obje
 
 
 def send_remotely(connect: Connect, line: str, *, is_new: bool, wait: bool) -> tuple[int, str]:
-    """Send a line to a session in Redis, and return what ``send`` returns. Raise ``UserError``.
+    """Send a line to a session in Redis, and return what ``send`` returns. Raise ``UserError`` if that fails.
 
     With ``is_new``, the session has just been created: promise answers to its questions, and show its id.
     """

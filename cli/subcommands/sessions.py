@@ -32,7 +32,7 @@ MAX_CONFIRMATION = 1_000
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, show, export or delete. Return the exit code. Raise ``UserError``."""
+    """List, show, export or delete sessions. Return the exit code. Raise ``UserError`` if that is impossible."""
     what, id = _read_words(args)
     store = sessions.open_store(state_folder(os.environ), read_state(args))
     if what == "list":
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read_words(args: argparse.Namespace) -> tuple[str, str]:
-    """Return the action, one of ``ACTIONS``, and the id of a session; empty for ``list``. Raise ``UserError``."""
+    """Return the action and the id of a session, empty for ``list``. Raise ``UserError`` for other words."""
     what, *ids = args.words or ("list",)
     if what != "export" and (args.format or args.output):
         name = "--format" if args.format else "--output"

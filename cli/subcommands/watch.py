@@ -25,7 +25,7 @@ GOES_ON = "Another process continues session {session}."
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show events until the session ends. Return the exit code. Raise ``UserError``."""
+    """Show events until the session ends. Return the exit code. Raise ``UserError`` if no session can be reached."""
     check_format(args, "text", "stream-json")
     shown = renderer(args, fd=1, streams=True) if args.output_format == "text" else None
     write = partial(write_text, 1)

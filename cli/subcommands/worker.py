@@ -22,10 +22,11 @@ MAX_WORKER_SESSIONS = 1_000
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run sessions until a signal, then hand them over to other workers. Return the exit code. Raise ``UserError``.
+    """Run sessions until a signal, then hand them over to other workers. Return the exit code.
 
     A second signal ends the process immediately; other workers take over the sessions when the leases of this process
     expire. With ``--verbose``, each session that this worker claims or releases is reported too.
+    Raise ``UserError`` if the configuration has no usable Redis or model.
     """
     settings = read_settings(args)
     require_trust(settings)

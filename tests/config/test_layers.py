@@ -12,11 +12,11 @@ from chain.errors import ConfigError
 @pytest.mark.parametrize(
     ("text", "line", "message_part"),
     [
-        ("chain: {default: {max_iterations: 5}}\n", 1, "did you mean chains instead of chain"),
-        ("# mine\n\nchain:\n  default: {model: offline}\n", 3, "did you mean chains instead of "),
-        ("chians: {default: {tools: [todo]}}\n", 1, "did you mean chains instead of "),
-        ("inbox: {size: 3}\nChains: {default: {max_iterations: 5}}\n", 2, "did you mean chains instead of "),
-        ("chain: {max_iterations: 5}\n", 1, "did you mean chains instead of "),
+        ("chain: {default: {max_iterations: 5}}\n", 1, "unknown key chain: did you mean chains?"),
+        ("# mine\n\nchain:\n  default: {model: offline}\n", 3, ": did you mean chains?"),
+        ("chians: {default: {tools: [todo]}}\n", 1, ": did you mean chains?"),
+        ("inbox: {size: 3}\nChains: {default: {max_iterations: 5}}\n", 2, ": did you mean chains?"),
+        ("chain: {max_iterations: 5}\n", 1, ": did you mean chains?"),
         ("chains:\n  default: [\n", 3, "is not valid YAML"),
     ],
 )

@@ -497,7 +497,7 @@ def test_every_value_has_a_source(place: ConfigPlace) -> None:
         ("agents:\n  explore:\n    model: cluade\n", 3, "did you mean claude?"),
         ('agents:\n  plan:\n    prompt: "a\\0b"\n', 3, "agents.plan.prompt: is not a path"),
         ("agents:\n  plan:\n    prompt: ${NOT-THERE}\n", 3, "write $${ for a literal ${"),
-        ("agents:\n  reviewer:\n    tools: [files]\n", 2, "agents.reviewer: a kind of your own needs a descr"),
+        ("agents:\n  reviewer:\n    tools: [files]\n", 2, "agents.reviewer: an agent kind of your own needs a descr"),
         ("agents:\n  reviewer:\n    tools: []\n    description: ' '\n", 4, "needs a description"),
         ("agents:\n  exlpore:\n    tools: [files]\n", 2, "did you mean explore?"),
         ("agents:\n  main: {description: x}\n", 2, "main cannot be a kind of agent"),
