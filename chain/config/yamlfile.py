@@ -235,7 +235,7 @@ def read_text(path: Path, within: Path | None = None) -> str:
                 known = f"/proc/self/fd/{file.fileno()}"
                 real = Path(os.path.realpath(known if os.path.exists(known) else path))
                 if not real.is_relative_to(within.resolve()):
-                    hint = f"if you trust {within}/config.yaml, name it with --config"
+                    hint = "if you trust its configuration, name it with --config"
                     raise ConfigError(f"leads out of {within}; {hint}", file=path)
             raw = file.read(MAX_YAML_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path

@@ -269,7 +269,7 @@ def test_a_prompt_that_becomes_a_link_needs_trust(place: ConfigPlace, link: Call
     assert agent_prompt(found_config, "reviewer").system == "Review."
     link(place)
     assert agent_prompt(named_config, "reviewer").system == "Private."
-    with pytest.raises(ConfigError, match=r"leads out of .*: if you trust it, name it with --config"):
+    with pytest.raises(ConfigError, match=r"leads out of .*; if you trust its configuration, name it with --config"):
         agent_prompt(found_config, "reviewer")
     assert [(each.key, each.leads_to) for each in place.load().untrusted_values] == [
         (KEY, str(place.home / "reviewer.yaml"))

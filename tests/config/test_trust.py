@@ -196,7 +196,9 @@ def test_a_found_files_late_link_is_refused(place: ConfigPlace, name: str, is_na
     if is_named:
         reads[name]()
         return
-    with pytest.raises(ConfigError, match=r"leads out of .*: if you trust it, name it with --config") as caught:
+    with pytest.raises(
+        ConfigError, match=r"leads out of .*; if you trust its configuration, name it with --config"
+    ) as caught:
         reads[name]()
     assert caught.value.file == str(place.work / name)
 
