@@ -66,10 +66,10 @@ def apply_removal(messages: Sequence[Message], removed: Removed) -> Sequence[Mes
 def removal_of_excess_images(
     agent: str, iteration: int, messages: Sequence[Message], image_bytes: int
 ) -> list[Removed]:
-    """Return the removal of the oldest images, as many as needed for the limit of a request.
+    """Return one removal of the oldest images that exceed the limit of a request, or an empty list.
 
-    The list has one item, or none if the images do not exceed the limit. ``image_bytes`` is the size of all images of
-    the conversation. If it is below the limit, the messages are not searched.
+    ``image_bytes`` is the size of all images of the conversation. If this size does not exceed the limit, the messages
+    are not searched.
     """
     if image_bytes <= MAX_REQUEST_IMAGE_BYTES:
         return []

@@ -302,7 +302,7 @@ class SessionRuns:
         """Read the instructions and list the server tools for a run. A stop or an interrupt cancels this."""
         if not run.is_ending:
             # If the disk is full, the run fails by itself at its first message.
-            with run.cut_by("stop", "interrupt"), suppress(JournalError):
+            with run.cut_scope("stop", "interrupt"), suppress(JournalError):
                 await self.read_instructions()
                 if self._has_new_directory:
                     self.use_context()
