@@ -358,4 +358,4 @@ class _CallSteering:
     seen: set[str] = field(default_factory=set)
 
     def new_guidance(self) -> Guidance:
-        return Guidance(self.inbox.adjustments(self.seen), self.run.is_ending)
+        return Guidance(self.inbox.use_adjustments(self.seen), self.run.is_ending)

@@ -1,4 +1,4 @@
-"""The accepted lines of a session. They are part of its state, which only records change (``session.state``). Pure.
+"""The accepted lines of a session: a part of the session's state, which only records change (``session.state``). Pure.
 
 These are the transitions between the states of a line. A delivered line is returned only if the service refuses the
 request, since the message that delivered the line is then removed from the conversation::
@@ -55,7 +55,7 @@ class AcceptedLine:
 
     The last four fields exist only in the running process. ``accepted_monotonic`` is the time of acceptance on
     trio's clock. ``is_leaving``: the line was taken out of the inbox to be delivered or returned. ``is_used``: a
-    running tool has read its adjustment. ``wakes``: the line reports the end of a job, and can start a run by itself.
+    running tool has read the line's adjustment. ``wakes``: the line reports the end of a job and may start a run.
     """
 
     record: records.Line
@@ -120,7 +120,7 @@ class Lines:
     def unfinished(self) -> list[AcceptedLine]:
         """Return the lines that are unsettled but wait in no inbox.
 
-        They were to start a run or to act at once, but have not done so.
+        Such lines were to start a run or to act at once, but have not done so.
         """
         return [a for a in self._unsettled() if self._can_wait(a)]
 
@@ -134,7 +134,7 @@ class Lines:
         known = self.on_record.get(record.id)
         if known is not None:
             known.record, known.line = record, _restore_line(record)
-            self.wait(known)
+            self.add_waiting(known)
             return known
         id = record.sent_as or record.id
         if (other := self.by_id.get(id)) is not None:
@@ -146,7 +146,7 @@ class Lines:
             self.waiting.append(accepted)
         return accepted
 
-    def wait(self, accepted: AcceptedLine) -> None:
+    def add_waiting(self, accepted: AcceptedLine) -> None:
         """Add a line to ``waiting``, in the order of acceptance.
 
         Do nothing if the line is delivered or settled, is a stop, or waits already.
@@ -154,8 +154,8 @@ class Lines:
         if self._can_wait(accepted):
             insort(self.waiting, accepted, key=attrgetter("number"))
 
-    def leave(self, ids: Iterable[str]) -> list[AcceptedLine]:
-        """Remove the lines with these ids on record from ``waiting``. Return the lines; unknown ids are ignored."""
+    def remove_waiting(self, ids: Iterable[str]) -> list[AcceptedLine]:
+        """Remove the lines with these journal ids from ``waiting``. Return the lines; unknown ids are ignored."""
         found = [self.on_record[id] for id in ids if id in self.on_record]
         self.waiting = [a for a in self.waiting if a not in found] if found else self.waiting
         return found
@@ -173,7 +173,7 @@ class Lines:
             self.by_id[accepted.id] = accepted
         for accepted in self._unsettled():
             accepted.line = replace(accepted.line, urgency="next")
-            self.wait(accepted)
+            self.add_waiting(accepted)
 
     def _unsettled(self) -> list[AcceptedLine]:
         """Return the lines that are neither delivered nor settled."""

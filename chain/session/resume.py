@@ -34,7 +34,7 @@ from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.accepted import AcceptedLine
 from chain.messages import Image, replace_images
-from chain.session.jobs import record_lost
+from chain.session.jobs import record_lost_jobs
 from chain.session.restored_state import RestoredState
 from chain.session.runs import SessionRuns
 from chain.text.wording import MAIN, PROGRAM_ENDED, pluralize
@@ -49,7 +49,7 @@ class LoadedSession:
     """The result of reading a journal.
 
     ``past`` are the latest events: up to ``MAX_PAST``, and one more if there are earlier ones. ``complaints`` are
-    sentences about faults of the journal. ``seq`` is that of the last record.
+    sentences about faults of the journal. ``seq`` is the number of the last record.
     """
 
     state: RestoredState
@@ -62,7 +62,7 @@ class LoadedSession:
 class Resumed:
     """The data that front ends show of a resumed session.
 
-    ``past`` are its latest events; ``has_earlier``: there were more. ``recovered`` are the events of the records that a
+    ``past`` are the latest events; ``has_earlier``: there were more. ``recovered`` are the events of the records that a
     crash prevented. ``changes`` are sentences about faults of the journal and changes of the configuration.
     ``returned`` are lines that go back to the user's editor, because the user ended the last run or the service refused
     them. ``was_cut``: the last run ended because its process ended. ``draft`` is the text that was in the editor.
@@ -159,7 +159,7 @@ class SessionRestorer:
             self._session.executor.catch_up()  # a full disk may have left calls open
         returned = [a for a in state.lines.on_record.values() if self._settle(a, withdrawn, was_ended=was_ended)]
         self._readdress()
-        record_lost(state, journal, self._session.tree.main.inbox)
+        record_lost_jobs(state, journal, self._session.tree.main.inbox)
         if was_running:
             main = state.main
             journal.record(records.Result("interrupted", PROGRAM_ENDED, main.iteration, main.usage, program_ended=True))
@@ -185,7 +185,7 @@ class SessionRestorer:
     def _readdress(self) -> None:
         """Move the lines of other agents to the main agent's inbox, in the order of acceptance.
 
-        They include lines that were to act at once but did not.
+        Lines that were to act at once but did not are moved as well.
         """
         lines = self._state.lines
         waiting = sorted((*lines.waiting, *lines.unfinished()), key=attrgetter("number"))
@@ -207,7 +207,7 @@ class SessionRestorer:
 
 
 def record_opening(session: SessionRuns, shared: Shared, *, session_context: str) -> None:
-    """Write the record that a session was opened or resumed. Raise ``JournalError``."""
+    """Record that a session was opened or resumed. Raise ``JournalError`` if this cannot be recorded."""
     spec, journal = session.spec, shared.journal
     tools = tuple(tool.name for tool in spec.registry)
     workspace = str(shared.workspace)

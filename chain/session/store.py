@@ -101,7 +101,7 @@ class FileStore:
             raise self._unusable(error) from None
 
     def _make_folder(self) -> None:
-        """Create the folder if it is missing, readable only by the user. Raise ``SessionError``."""
+        """Create the folder if it is missing, readable only by the user. Raise ``SessionError`` if this fails."""
         try:
             _make_folder(self._folder)
             if self._folder.stat().st_mode & 0o077:
@@ -127,7 +127,7 @@ class FileStore:
 
     @asynccontextmanager
     async def resume(self, id: str) -> AsyncIterator[OpenSession]:
-        """Open a session again. The journal is read in a worker thread, since a long one takes seconds."""
+        """Open an existing session. A worker thread reads the journal, since reading a long journal takes seconds."""
         self._make_folder()
         path, file, read = await _THREADS.run(partial(_open_and_read, self._folder, id))
         with _open_journal(path, file, read) as opened:

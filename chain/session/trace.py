@@ -53,7 +53,7 @@ class Trace:
 
     @property
     def path(self) -> str | None:
-        """The trace file of the active run, or of the last one."""
+        """The path of the trace file of the active run, or of the last run. ``None`` if there is no trace file."""
         return None if self._path is None else str(self._path)
 
     def on_event(self, event: events.Event) -> None:
