@@ -130,7 +130,7 @@ class ModelCalls:
         return reply
 
     def without_omitted(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages in which stubs replace the content that the current call omits."""
+        """Return the messages, with stubs in place of the content that the current call omits."""
         return reduce(apply_removal, self._removals, messages)
 
     def _suspect(self, run: Run, sent: Sequence[Message], error: ModelError, failed: int) -> records.Removed | None:

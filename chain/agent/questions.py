@@ -373,7 +373,7 @@ class Questions:
     def _settle_without_user(
         self, pending: PendingQuestion, decision: Decision, by: AnsweredBy, *, is_for_always: bool = False
     ) -> None:
-        """Settle a question without the user. If that cannot be recorded, close the question with the error."""
+        """Settle a question without the user. If the answer cannot be recorded, close the question."""
         try:
             self._settle(pending, decision, by, is_for_always=is_for_always)
         except JournalError as error:

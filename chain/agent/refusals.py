@@ -33,7 +33,7 @@ TOO_MANY_IMAGES = "the service accepts no more images in one request"
 
 
 def apply_removal(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
-    """Return the messages in which stubs replace the removed content. Return ``messages`` itself if nothing changes.
+    """Return the messages, with stubs in place of the removed content; ``messages`` itself if nothing changes.
 
     If ``removed`` has a digest n times, the first n blocks with this digest are replaced. The first changed message and
     all messages after it are new objects, so that a provider's cache notices the change.

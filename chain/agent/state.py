@@ -134,7 +134,7 @@ class Step:
 
     @property
     def phase(self) -> Phase:
-        """``tools`` while tool calls run, ``answering`` before them once text is shown, otherwise ``thinking``."""
+        """``tools`` while tools run, ``answering`` if text was shown and no tool has started, else ``thinking``."""
         if self.tools == "running":
             return "tools"
         return "answering" if self.shown and self.tools == "not begun" else "thinking"

@@ -224,8 +224,8 @@ class ToolCalls:
     ) -> None:
         """Emit the result of a call, and record it if the call has started.
 
-        Without ``input``, the event of a call that has not started contains the call's input. If the result cannot be
-        recorded, emit it and raise ``JournalError``: a listener that saw the call start must see it end.
+        If the call has not started and no ``input`` is given, the event contains the call's input. If the result cannot
+        be recorded, emit it and raise ``JournalError``: a listener that saw the call start must see its end.
         """
         run.step.answered[call.id] = result
         has_started = call.id in self._context.state.started

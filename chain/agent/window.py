@@ -265,7 +265,7 @@ def length_of(message: Message) -> int:
 def count_latest_fitting(messages: Sequence[Message], chars: int) -> int:
     """Return the number of the latest messages that can be kept in ``chars`` characters.
 
-    It is the largest number for which the first kept message contains no tool results: their calls would be missing.
+    The first kept message contains no tool results, because the calls of these results would be missing.
     """
     kept = 0
     for n, message in enumerate(reversed(messages), 1):
@@ -294,7 +294,7 @@ def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
 
 
 def replace_with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Message]:
-    """Return a copy of the messages in which stubs replace the tool results with these ids."""
+    """Return a copy of the messages, with stubs in place of the tool results with these ids."""
     names = {call.id: call.name for message in messages for call in message.calls}
 
     def stub(result: ToolResult) -> ToolResult:
@@ -336,7 +336,7 @@ def shrink(messages: Sequence[Message], chars: int) -> Sequence[Message]:
 
 
 def messages_after(messages: Sequence[Message], record: Compacted) -> list[Message]:
-    """Return the messages that a conversation has after the recorded compaction. ``messages`` are those before it."""
+    """Return the messages that a conversation has after a compaction. ``messages`` are those before the compaction."""
     if not record.summary:
         return replace_with_stubs(messages, record.stubbed)
     kept = messages[max(len(messages) - record.kept, 0) :]

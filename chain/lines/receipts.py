@@ -193,8 +193,7 @@ class Ledger:
     ) -> str:
         """Emit the events of a refused line, and return the reason.
 
-        ``receipts`` lists only lines from the process's own input, so that other senders cannot grow the list without
-        limit.
+        ``receipts`` lists only lines from the process's own input, so that other senders cannot grow it without limit.
         """
         common: dict[str, Any] = {"agent": agent, "iteration": iteration, "id": id, "origin": origin, "reason": reason}
         common |= {"text": line.text[:MAX_REFUSED], "kind": line.kind}

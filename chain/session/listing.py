@@ -37,8 +37,8 @@ class Summary:
     """The data that a list shows of one session.
 
     ``changed`` is the time of the last record, in seconds since the epoch. ``query`` is the first row of the first
-    query, or of the first waiting line. ``open_lines`` are the ids of waiting lines. ``tokens`` and ``cost_usd`` are sums
-    over the finished runs (``None``: unknown). ``was_used`` is false for a session that has neither lines nor a draft.
+    query, or of the first waiting line. ``open_lines`` are ids of waiting lines. ``tokens`` and ``cost_usd`` are the
+    sums of the finished runs (``None``: unknown). ``was_used`` is false for a session with neither lines nor a draft.
     """
 
     id: str

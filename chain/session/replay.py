@@ -210,18 +210,19 @@ class Replay:
 
     # ----------------------------------------------------------------------------------------------------- comparing
 
-    def _check_instructions(self, read: records.InstructionsRead) -> Difference | None:
-        """Compare ``read`` with today's instructions, if it is the last record of instructions.
+    def _check_instructions(self, record: records.InstructionsRead) -> Difference | None:
+        """Compare recorded instructions with today's instructions, if ``record`` is the last record of instructions.
 
         Empty instructions are not compared, since the session may have been opened by a program that reads none.
         """
         opened = self._state.session
-        if read is not self._last_instructions or not read.text or opened is None:
+        if record is not self._last_instructions or not record.text or opened is None:
             return None
         text = self._today.instructions(Path(opened.workspace))
-        if text is None or text == read.text:
+        if text is None or text == record.text:
             return None
-        return Difference(MAIN, 0, "the project instructions are different", read.text.splitlines(), text.splitlines())
+        recorded, today = record.text.splitlines(), text.splitlines()
+        return Difference(MAIN, 0, "the project instructions are different", recorded, today)
 
     def _check_line(self, line: records.Line) -> Difference | None:
         """Compare the kind and urgency of a line with those that today's rules give to the line."""

@@ -106,14 +106,14 @@ def with_stored_images(entry: Entry, read_image: ReadAttachment) -> Entry:
 class SessionRestorer:
     """The writer of the records that a crash prevented. It runs before any task of the chain."""
 
-    def __init__(self, read: LoadedSession, session: SessionRuns, children: Children, shared: Shared) -> None:
-        self._read = read
-        self._state = read.state
+    def __init__(self, loaded: LoadedSession, session: SessionRuns, children: Children, shared: Shared) -> None:
+        self._loaded = loaded
+        self._state = loaded.state
         self._session = session
         self._children = children
         self._shared = shared
         self._recovered: list[events.Event] = []
-        kinds = dict.fromkeys(agent.kind for agent in read.state.children)
+        kinds = dict.fromkeys(agent.kind for agent in loaded.state.children)
         self._lost_kinds = {kind: why for kind in kinds if (why := children.problem_of(kind))}
 
     def resume(self) -> Resumed:
@@ -122,21 +122,21 @@ class SessionRestorer:
         Raise ``JournalError`` if a record cannot be written. The session can then be resumed again.
         """
         state = self._state
-        changed = [*describe_changes(self._read, self._session), *self._describe_lost_agents()]
+        changed = [*describe_changes(self._loaded, self._session), *self._describe_lost_agents()]
         was_cut = ((state.is_running and not state.only_compacts) or state.has_lost_run) and not state.was_ended
         self._shared.journal.connect(self._apply, emit=lambda event: None)
         returned = self._write_missing()
-        self._read.past.extend(state.reopened_events())
+        self._loaded.past.extend(state.reopened_events())
         # The receipts of these records are among the past events, so the next result must not list them.
         self._shared.ledger.reset_outcomes()
-        past = tuple(self._read.past)
+        past = tuple(self._loaded.past)
         has_earlier, recovered = len(past) > MAX_PAST, tuple(self._recovered)
         return Resumed(past[-MAX_PAST:], changed, returned, has_earlier, was_cut, recovered, state.draft)
 
     def _apply(self, entry: Entry) -> Sequence[events.Event]:
         """Apply a record that was missing. Add its events to the past ones, and return them."""
         recorded = self._state.read(entry)
-        self._read.past.extend(recorded)
+        self._loaded.past.extend(recorded)
         self._recovered.extend(recorded)
         return recorded
 
@@ -214,10 +214,10 @@ def record_opening(session: SessionRuns, shared: Shared, *, session_context: str
     journal.record(records.Session(journal.id, VERSION, spec.model.name, workspace, tools, session_context))
 
 
-def describe_changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]:
+def describe_changes(loaded: LoadedSession, session: SessionRuns) -> Sequence[str]:
     """Return sentences about faults of a resumed session and about differences from its earlier configuration."""
-    known, spec, before = read.state, session.spec, read.state.session
-    found = list(read.complaints)
+    known, spec, before = loaded.state, session.spec, loaded.state.session
+    found = list(loaded.complaints)
     if before is not None and _version_key(before.version) > _version_key(VERSION):
         found.append(
             f"The session was last written by chain {before.version}; records unknown to {VERSION} are preserved."

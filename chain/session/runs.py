@@ -115,7 +115,7 @@ class SessionRuns:
         self._activate(self._create_run(query))
 
     def start_waiting(self) -> bool:
-        """Start a run with the waiting lines. Return ``False`` if none wait, a run is active or the session closes."""
+        """Start a run with the waiting lines. Return ``False`` if no line waits or no run can start."""
         run = None if self.active is not None or self.is_closing else self._create_waiting_run()
         if run is not None:
             self._activate(run)

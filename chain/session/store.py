@@ -33,11 +33,11 @@ ROWS_PER_CHECK = 100
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that is open for writing. If it was resumed, ``read`` is the result of reading its journal."""
+    """A session that is open for writing. If it was resumed, ``loaded`` is the result of reading its journal."""
 
     journal: Journal
     state: State
-    read: LoadedSession | None = None
+    loaded: LoadedSession | None = None
 
 
 class Store(Protocol):
@@ -129,8 +129,8 @@ class FileStore:
     async def resume(self, id: str) -> AsyncIterator[OpenSession]:
         """Open an existing session. A worker thread reads the journal, since reading a long journal takes seconds."""
         self._make_folder()
-        path, file, read = await _THREADS.run(partial(_open_and_read, self._folder, id))
-        with _open_journal(path, file, read) as opened:
+        path, file, loaded = await _THREADS.run(partial(_open_and_read, self._folder, id))
+        with _open_journal(path, file, loaded) as opened:
             yield opened
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
@@ -176,13 +176,13 @@ class FileStore:
 
 
 @contextmanager
-def _open_journal(path: Path, file: DiskFile, read: LoadedSession | None = None) -> Iterator[OpenSession]:
+def _open_journal(path: Path, file: DiskFile, loaded: LoadedSession | None = None) -> Iterator[OpenSession]:
     """Yield the open session of a journal file. After the block, save its summary and close the file."""
-    state, seq = (State(), 0) if read is None else (read.state, read.seq)
+    state, seq = (State(), 0) if loaded is None else (loaded.state, loaded.seq)
     journal = Journal(file, id=path.stem, path=path, seq=seq)
     journal.connect(state.apply, emit=lambda event: None)
     try:
-        yield OpenSession(journal, state, read)
+        yield OpenSession(journal, state, loaded)
     finally:
         if state.session is not None:
             listing.save_summary(path, state, file.size)

@@ -303,10 +303,7 @@ async def test_each_adjustment_is_given_once(desk: Desk) -> None:
     assert desk.inbox.use_adjustments(given) == ()
 
     assert [line.is_used for line in (focus, plain, skip)] == [True, False, True]
-    assert desk.inbox.use_adjustments(set()) == (
-        Adjustment("focus_query", "prices"),
-        Adjustment("skip_source", "docs"),
-    )
+    assert desk.inbox.use_adjustments(set()) == (Adjustment("focus_query", "prices"), Adjustment("skip_source", "docs"))
     assert desk.inbox.drain() == (focus, plain, skip)
     assert desk.inbox.use_adjustments(set()) == ()
     assert focus.is_used, "also after the line has left the inbox"
