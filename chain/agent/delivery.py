@@ -151,8 +151,8 @@ def expectation_after(
 ) -> ReplyExpectation:
     """Return what the next reply has to fulfil after the delivery of lines in ``situation``. Pure.
 
-    ``before`` is the expectation before, ``composed`` the delivered message, and ``unanswered`` all lines that the reply
-    has to answer. ``source`` is the name of the handler prompt. ``is_after_reply``: before the delivery, the
+    ``before`` is the expectation before, ``composed`` the delivered message, and ``unanswered`` all lines that the
+    reply has to answer. ``source`` is the name of the handler prompt. ``is_after_reply``: before the delivery, the
     conversation ended with a reply without tool calls. An empty reply is not appended, so it does not count.
     """
     unanswered = [a for a in unanswered if a.line.kind != "job"]
