@@ -104,7 +104,7 @@ class Children:
     async def start(self, parent: AgentNode, kind: str, task: str, call_id: str) -> str:
         """Run a new agent with a task, and return its answer. Raise ``ToolError`` if there is no answer."""
         if not task.strip():
-            raise ToolError("The task is empty; say what the agent is to do.")
+            raise ToolError("The task is empty; say what the agent should do.")
         name = f"{kind}-{self._numbers[kind] + 1}"
         return await self._run_agent(None, kind, name, parent, task, call_id)
 
@@ -281,5 +281,5 @@ def _answer_or_raise(name: str, run: Run, outcome: Outcome) -> str:
         reason = outcome.result
     found = [f"{each.tool}: {each.text}" for each in run.findings]
     earlier = [f"({pluralize(run.dropped_findings, 'earlier result')} left out)"] if run.dropped_findings else []
-    partial = ["What it had found until then:", *earlier, *found] if found else []
+    partial = ["What the agent had found until then:", *earlier, *found] if found else []
     raise ToolError("\n\n".join([f"[{name} ended: {outcome.status}] {reason}", *partial]))

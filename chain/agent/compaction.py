@@ -72,7 +72,7 @@ class Compactor:
         self._context = context
         self._model = model
         self._tokens_after_last = 0
-        """The tokens after the last compaction if they still exceeded the limit, otherwise 0."""
+        """The size after the last compaction, in tokens; 0 if this size did not exceed the limit."""
 
     @property
     def _rules(self) -> CompactionRules:
@@ -182,7 +182,7 @@ class Compactor:
         """Return the error message for a conversation that does not fit the window."""
         view = self.view()
         window = f" of {view.window:,} tokens" if view.window else ""
-        hint = "Start a new one with /new" if self.has_reply else "Your lines were returned: shorten them and try again"
+        hint = "Start a new conversation with /new" if self.has_reply else "Your lines were returned: shorten them"
         return f"The conversation does not fit the model's window{window}: {view.sentence}. {hint}."
 
     def exceeds_window(self) -> bool:

@@ -282,20 +282,20 @@ def _check_blocks(message: Message) -> None:
                 raise ConversationError("a text block may not be blank")
             case ToolCall(id, name):
                 if message.role == "user":
-                    raise ConversationError("a user message may not hold a tool call")
+                    raise ConversationError("a user message may not contain a tool call")
                 if not id.strip() or not name.strip():
                     raise ConversationError("a tool call needs an id and a name")
             case Image() if message.role == "assistant":
-                raise ConversationError("a reply may not hold an image")
+                raise ConversationError("a reply may not contain an image")
             case ToolResult() if message.role == "assistant":
-                raise ConversationError("a reply may not hold a tool result")
+                raise ConversationError("a reply may not contain a tool result")
             case Opaque({"type": "tool_use" | "tool_result" as kind}):
-                raise ConversationError(f"a {kind} block in a form that is not known here")
+                raise ConversationError(f"a {kind} block in an unknown form")
             case Opaque(raw) if not isinstance(raw.get("type"), str):
                 raise ConversationError("a block needs a type")
             case Opaque({"type": "text", "text": str(text)}) if not text.strip():
                 raise ConversationError("a text block may not be blank")
             case Text() | Image() | Opaque() if message.results:
-                raise ConversationError("text comes in a message of its own after tool results")
+                raise ConversationError("text next to tool results needs a message of its own")
             case _:
                 pass

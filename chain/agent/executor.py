@@ -87,7 +87,7 @@ class Executor:
         self._shared = shared
         self.compaction = Compactor(context, self._model)
         self._incomplete: tuple[Run, str] | None = None
-        """The last run and its status, if the end of its conversation could not be recorded. Otherwise ``None``."""
+        """The last run and its status if the conversation's end could not be recorded, otherwise ``None``."""
 
     @property
     def _limits(self) -> Limits:

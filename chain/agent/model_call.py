@@ -386,5 +386,5 @@ class _Attempts:
     def _give_up(self, error: ModelError, longer_than: str) -> None:
         """Clear ``error.retryable``, and add to the error's message that the delay is longer than ``longer_than``."""
         error.retryable = False
-        who = "the next attempt would" if error.retry_after is None else "it asks to"
+        who = "the next attempt would" if error.retry_after is None else "the service asks to"
         error.args = (f"{error}; {who} wait {self.delay_s:g} s, longer than {longer_than}",)

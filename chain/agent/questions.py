@@ -53,8 +53,8 @@ class Asker(Asking):
     """The interface by which a tool call asks the user.
 
     ``clocks`` are the deadlines of the call and of all runs above it. They are paused from the question until its
-    answer is on disk. A question is withdrawn instead of opened if ``may_ask`` returns false, which it does after a
-    stop or an urgent line. ``kind`` is the kind of the tool.
+    answer is on disk. If ``may_ask`` returns false (after a stop or an urgent line), a question is withdrawn instead of
+    opened. ``kind`` is the kind of the tool.
     """
 
     questions: Questions
@@ -355,7 +355,7 @@ class Questions:
         return any(self._answerers[name] > 0 for name in ("", pending.question.agent.casefold()))
 
     def _open_one(self, pending: PendingQuestion) -> None:
-        """Record a question and open it, so that the user can answer it. On a full disk, close the question."""
+        """Record a question and open it for the user. If the record fails, close the question with the error."""
         try:
             recorded = self._record_question(pending)
         except JournalError as error:
@@ -373,7 +373,7 @@ class Questions:
     def _settle_without_user(
         self, pending: PendingQuestion, decision: Decision, by: AnsweredBy, *, is_for_always: bool = False
     ) -> None:
-        """Settle a question without the user. If the answer cannot be recorded, close the question."""
+        """Settle a question without the user. If the answer cannot be recorded, close the question with the error."""
         try:
             self._settle(pending, decision, by, is_for_always=is_for_always)
         except JournalError as error:

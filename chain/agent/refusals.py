@@ -28,7 +28,7 @@ from chain.messages import (
 MAX_REQUEST_IMAGE_BYTES = 20_000_000
 """The limit of all images of a request, in bytes. As base64 they have 27 MB; a whole request may have 32 MB."""
 
-OVER_LIMIT = f"the images of one request may have {MAX_REQUEST_IMAGE_BYTES // 10**6} MB"
+OVER_LIMIT = f"the images of one request may have at most {MAX_REQUEST_IMAGE_BYTES // 10**6} MB"
 TOO_MANY_IMAGES = "the service accepts no more images in one request"
 
 

@@ -105,7 +105,7 @@ Ask: TypeAlias = Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]
 """A function that sends a request to a model and returns the reply, as ``Model.reply`` does."""
 
 Tracer: TypeAlias = Callable[[str, Model], Ask]
-"""A function of an agent's name and its model. It returns an ``Ask`` that calls the model and traces each call."""
+"""A function that returns an ``Ask`` for an agent's name and model, which calls the model and traces each call."""
 
 
 @dataclass(frozen=True, slots=True)

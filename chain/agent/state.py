@@ -234,7 +234,7 @@ class Run:
         return scope
 
     def _advance(self, state: RunState) -> None:
-        """Change ``state`` to a later state. Do nothing if ``state`` is already equal to it or later."""
+        """Change ``self.state`` to ``state``, unless the run is already in this state or a later one."""
         if _STATES.index(state) > _STATES.index(self.state):
             self.state, self.phase_reached = state, self.step.phase
 

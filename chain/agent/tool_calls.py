@@ -50,7 +50,7 @@ from chain.tools import calling
 from chain.tools.file_versions import digest
 from chain.tools.tool import Guidance, Tool, ToolContext, Verdict, can_run_in_parallel, kind_of
 
-INPUT_CUT_OFF = "The input was cut off by max_tokens; call the tool again with a shorter one."
+INPUT_CUT_OFF = "The input was cut off by max_tokens; call the tool again with a shorter input."
 
 MAX_CALLS_AT_ONCE = 8
 """The limit of calls that run at the same time. A hundred could use up the threads or the open files."""

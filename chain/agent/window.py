@@ -25,7 +25,7 @@ RATIOS = 1.0, 10.0
 """The smallest and largest plausible number of characters per token. Some servers do not count cached tokens."""
 
 MAX_ESTIMATE_ERROR = 2.0
-"""The largest assumed ratio of the real to the estimated size, if a service rejects it without a number."""
+"""The largest assumed ratio of real to estimated size, if a service rejects a conversation without a size."""
 
 WORDS_SHARE = 0.25
 """The share of the window that the user's texts of earlier runs may use after a compaction."""

@@ -39,7 +39,7 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether the number of waiting lines, without those of jobs, has reached ``size``."""
+        """Whether the number of waiting lines, without lines of jobs, has reached ``size``."""
         return self._counted_lines >= self.size
 
     @property
@@ -89,7 +89,7 @@ class Inbox:
         )
 
     def hand_over(self, target: Inbox, *, iteration: int = 0) -> tuple[AcceptedLine, ...]:
-        """Move all lines, including taken ones that were not delivered, to another inbox. Return these lines."""
+        """Move all waiting lines, and taken lines that were not delivered, to another inbox. Return the moved lines."""
         lines = self.all_lines()
         merged = sorted((*target.waiting(), *lines), key=attrgetter("number"))
         for accepted in lines:

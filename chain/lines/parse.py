@@ -154,7 +154,7 @@ _WORD_AND_COLON = re.compile(r"([a-z]{3,5}):[^\S\n]*(.*)", re.I)
 
 _VERBS = ("add", "complete", "done", "fail", "list", "show", "clear")
 _MIN_LONG_WORD = 5
-"""The minimum length of a word with a wrong letter that is a typing error: a shorter one may be another word."""
+"""The minimum length of a word in which a wrong letter is a typing error. A shorter one may be another word."""
 
 _ADJUSTMENTS: dict[str, AdjustmentType] = {
     "focus on": "focus_query",

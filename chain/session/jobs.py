@@ -248,7 +248,7 @@ class SessionJobs(Jobs):
         return id
 
     def output(self, id: str, after: int, most: int) -> str:
-        """Return the state of a job, and up to ``most`` bytes of its output from byte ``after`` on.
+        """Return the state of a job, and up to ``most`` bytes of the job's output from byte ``after`` on.
 
         Raise ``ToolError`` if there is no such job.
         """
@@ -263,12 +263,12 @@ class SessionJobs(Jobs):
             output = open_stored_output(self._path(id))
         rows = [f"[{id}: {state_of(job)}]"]
         if output is None:
-            return "\n".join([*rows, "[its output is no longer stored]"])
+            return "\n".join([*rows, "[the output is no longer stored]"])
         piece, size = output.read(after, most), output.size
         if running is None:
             output.close()
         if piece.begin > max(after, 0):
-            rows.append(f"[begins at byte {piece.begin:,}]")
+            rows.append(f"[the output below begins at byte {piece.begin:,}]")
         rows += [piece.text.rstrip("\n")] if piece.data else []
         left = size - piece.end
         rows.append(
@@ -330,7 +330,7 @@ def report_text(started: records.JobStarted, ended: records.JobEnded, output: Pi
     text = "" if output is None else output.text.rstrip()
     is_cut = output is not None and (output.begin > 0 or len(text) > MAX_REPORTED)
     rows = [f"[JOB {started.id}] {_outcome(ended)}", f"$ {truncate(started.command, MAX_COMMAND)}"]
-    rows += [f"[the last {MAX_REPORTED:,} characters of its output; job_output has more]"] if is_cut else []
+    rows += [f"[the last {MAX_REPORTED:,} characters of the output; job_output returns more]"] if is_cut else []
     return "\n".join(filter(None, [*rows, text[-MAX_REPORTED:], ended.note]))
 
 

@@ -184,7 +184,7 @@ class LineRouter:
             except JournalError as error:
                 problem = str(error)
         if accepted is None:
-            self.refuse(sent, f"{problem}; the run stops all the same")
+            self.refuse(sent, f"{problem}; the run stops nevertheless")
         else:
             why = STOPPED_BY_RULE if by_rule else ""
             self._ledger.settle(accepted, "handled", iteration=node.iteration, reason=why)

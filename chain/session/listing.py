@@ -167,7 +167,7 @@ def match_id(ids: Iterable[str], id: str) -> str:
         raise SessionError(f"there is no session {id!r:.60}; chain sessions list shows all sessions")
     if len(found) > 1 and id not in found:
         first = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
-        raise SessionError(f"{id!r:.60} matches {len(found)} sessions: {first}; give more of the id")
+        raise SessionError(f"{id!r:.60} matches {len(found)} sessions: {first}; type more of the id")
     return id if id in found else found[0]
 
 

@@ -323,7 +323,7 @@ class Replay:
     def _begin_request(self, record: records.RequestSent) -> None:
         """Prepare the check of a request, and compose its expected tail.
 
-        Must be called before the record is applied to the state, because this marks the plan as known to the model.
+        Must be called before the record is applied to the state: the record marks the plan as known to the model.
         """
         agent = self._agent(record.agent)
         if record.attempt == 1:
@@ -378,4 +378,4 @@ class Replay:
             return None
         if spec.limits.max_tokens is not None or spec.limits.max_cost_usd is not None:
             return None  # the budget may not have left another call
-        return Difference(name, iterations, "the run continues", NOTHING, resume.splitlines())
+        return Difference(name, iterations, "the run would continue", NOTHING, resume.splitlines())

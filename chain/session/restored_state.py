@@ -41,7 +41,7 @@ class RestoredState(State):
     def complaints(self) -> tuple[str, ...]:
         """A sentence about the records that were repaired or skipped, or nothing if there are none."""
         named = ", ".join(map(str, self.misfits[:MAX_FAULTS])) + (", ..." if len(self.misfits) > MAX_FAULTS else "")
-        said = "records of the journal refer to missing records, and were repaired with notes or skipped"
+        said = "records of the journal refer to missing records, so these records were repaired or skipped"
         return (f"{said}: {named}.",) if named else ()
 
     def read(self, entry: Entry) -> list[Event]:

@@ -237,7 +237,7 @@ def describe_changes(loaded: LoadedSession, session: SessionRuns) -> Sequence[st
             for agent in calls
             for call in agent.history.conversation.open_calls
         )
-        tools = f", {pluralize(ran, 'tool')} running" if ran else ""
+        tools = f", with {pluralize(ran, 'tool')} running" if ran else ""
         found.append(f"The program ended in the middle of the last run{tools}.")
     return found
 

@@ -238,7 +238,7 @@ class State:
                 return self._apply_instructions(record, at)
             case records.DirectoryAdded(path=path):
                 self.added_directories.append(Path(path))
-                message = f"Added {path}: tools may read it, and edit in it with your approval."
+                message = f"Added {path}: tools may read it, and edit files in it with your approval."
                 return [events.Notice(time=at, message=message)]
             case records.ServerTools():
                 self.server_tools = record

@@ -110,7 +110,7 @@ class FileStore:
             raise self._unusable(error) from None
 
     def _unusable(self, error: OSError) -> SessionError:
-        why = f"sessions cannot be stored here: {error.strerror}; make it writable or set XDG_STATE_HOME"
+        why = f"sessions cannot be stored here: {error.strerror}; make the folder writable or set XDG_STATE_HOME"
         return SessionError(why, file=self._folder)
 
     @asynccontextmanager
