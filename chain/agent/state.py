@@ -65,7 +65,7 @@ def keeps_lines(status: Status, *, run_follows: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PartialResult:
-    """A tool result that is not an error."""
+    """A finding: a tool result that is not an error."""
 
     tool: str
     text: str

@@ -111,14 +111,14 @@ class Lines:
         self.by_id: dict[str, AcceptedLine] = {}
         self.waiting: list[AcceptedLine] = []
         self._maybe_unsettled: list[AcceptedLine] = []
-        """All unsettled lines, and settled lines that ``_unsettled`` has not removed yet."""
+        """All lines that are still queued, and other lines that ``_unsettled`` has not removed yet."""
         self._renamed: list[AcceptedLine] = []
         """Lines of earlier processes whose ids this process has given to other lines."""
         self._earlier_count = 0
         """The number of lines of earlier processes."""
 
     def unfinished(self) -> list[AcceptedLine]:
-        """Return the lines that are unsettled but wait in no inbox.
+        """Return the lines that are still queued but wait in no inbox.
 
         Such lines were to start a run or to act at once, but have not done so.
         """
@@ -161,7 +161,7 @@ class Lines:
         return found
 
     def reopen(self) -> None:
-        """Prepare the lines for another process: all unsettled lines wait, with the urgency ``next``."""
+        """Prepare the lines for another process: all lines that are still queued wait, with urgency ``next``."""
         changed = [*self._renamed, *islice(self.on_record.values(), self._earlier_count, None)]
         self._earlier_count = len(self.on_record)
         self._renamed.clear()
@@ -176,12 +176,12 @@ class Lines:
             self.add_waiting(accepted)
 
     def _unsettled(self) -> list[AcceptedLine]:
-        """Return the lines that are neither delivered nor settled."""
+        """Return the lines that are still queued, which means neither delivered nor settled."""
         self._maybe_unsettled = [a for a in self._maybe_unsettled if a.state == "queued" and a.delivered_at is None]
         return self._maybe_unsettled
 
     def _can_wait(self, accepted: AcceptedLine) -> bool:
-        """Return whether a line is unsettled, is not a stop, and does not wait yet."""
+        """Return whether a line is still queued, is not a stop, and is not in ``waiting`` yet."""
         is_open = accepted.state == "queued" and accepted.delivered_at is None and accepted.record.kind != "stop"
         return is_open and accepted not in self.waiting
 
