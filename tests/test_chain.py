@@ -69,7 +69,7 @@ async def test_a_line_that_acted_cannot_be_dropped() -> None:
         await wait_all_tasks_blocked()
         assert gate.heard == ["prices"]
         assert session.chain.lines.last_waiting() == "L2"
-        with pytest.raises(UserError, match="a running tool has acted on L3 already, so it cannot be dropped any more"):
+        with pytest.raises(UserError, match="a running tool has acted on L3 already, so this line cannot be dropped"):
             session.chain.lines.drop("L3")
         await finish(session, gate)
         assert session.state("L3") == "delivered"

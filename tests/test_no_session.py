@@ -41,7 +41,7 @@ def test_an_unwritable_state_folder_gives_a_notice(tmp_path: Path, workspace: Pa
     done = call_program(*RUN_QUERY, cwd=workspace, environ=variables)
     assert done.returncode == 0
     assert "this session is not stored: " in done.stderr
-    assert "make it writable or set XDG_STATE_HOME" in " ".join(done.stderr.split())
+    assert "make the folder writable or set XDG_STATE_HOME" in " ".join(done.stderr.split())
     assert not [path for path in files_in(tmp_path) if path.name != "file"]
 
 

@@ -53,7 +53,7 @@ def test_a_session_and_its_history_survive_kill_9(start: Start) -> None:
 
     second = wait_idle(start("-r", id[:-3]).until("earlier line waits"))
     assert second.times("[Interrupted: stopped while running")
-    assert second.times("The program ended in the middle of the last run, 1 tool running.")
+    assert second.times("The program ended in the middle of the last run, with 1 tool running.")
     second.type("\r")
     wait_idle(second.until("Understood: use B")).type(UP)
     second.until(editor_has("!use B")).type(f"\x15{CTRL_R}alph\r")

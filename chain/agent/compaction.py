@@ -35,13 +35,13 @@ from chain.messages import TOO_LONG, user_text
 from chain.model import Reply, Window
 
 SUMMARY_ATTEMPTS = 4
-"""The limit of requests for one summary. If the service rejects one as too long, the next is shorter."""
+"""The limit of requests for one summary. If the service rejects a request as too long, the next one is shorter."""
 
 STUBBED_SHARE = 0.5
-"""The share of the conversation that is removed if the service rejects it as too long.
+"""The share of a conversation that is removed after the service has rejected the conversation as too long.
 
-In a request for a summary it is a share of the text of the tool results, and more is removed if the service reports a
-larger excess. In a compaction by stubs it is a share of the whole conversation.
+In a request for a summary, it is a share of the text of the tool results, and more is removed if the service reports a
+larger excess. In a compaction by stubs, it is a share of the whole conversation.
 """
 
 SPARE_SHARE = 0.02
@@ -50,7 +50,7 @@ SPARE_SHARE = 0.02
 GROWTH_SHARE = 0.1
 """The share of the window by which the conversation must grow before it is compacted again.
 
-It applies only if the conversation still exceeded the limit after the previous compaction.
+This condition applies only if the conversation still exceeded the limit after the previous compaction.
 """
 
 
@@ -58,7 +58,7 @@ It applies only if the conversation still exceeded the limit after the previous 
 class CompactionResult:
     """The outcome of a compaction, with a ``sentence`` for the user.
 
-    ``what`` is ``cut`` if a stop or a ``now`` line cancelled the compaction.
+    ``what`` is ``done``, ``failed``, or ``cut``: a stop or a ``now`` line cancelled the compaction.
     """
 
     what: Literal["done", "failed", "cut"]
@@ -72,7 +72,7 @@ class Compactor:
         self._context = context
         self._model = model
         self._tokens_after_last = 0
-        """The tokens after the last compaction if they still exceeded the limit, otherwise 0."""
+        """The size after the last compaction, in tokens; 0 if this size did not exceed the limit."""
 
     @property
     def _rules(self) -> CompactionRules:
@@ -92,9 +92,9 @@ class Compactor:
         return "fill" if is_due and (self._has_grown or self.exceeds_window()) else None
 
     def is_worthwhile(self, run: Run, reply: Reply) -> bool:
-        """Return whether the reply says that the conversation is too long, and a compaction can help.
+        """Return whether ``reply`` rejects the conversation as too long, and a compaction can help.
 
-        A rejection is not trusted if it reports no size, and the estimated size is far below the model's window.
+        A rejection that reports no size is not trusted if the estimated size is far below the model's window.
         """
         if reply.stop_reason != TOO_LONG or self._rules.at is None or run.compacted_at == run.iteration:
             return False
@@ -104,20 +104,20 @@ class Compactor:
 
     @property
     def has_reply(self) -> bool:
-        """Whether the conversation contains a reply. Without one there is nothing to summarize."""
+        """Whether the conversation contains a reply. Without a reply, there is nothing to summarize."""
         return any(message.role == "assistant" for message in self._context.conversation.messages)
 
     @property
     def _has_grown(self) -> bool:
         """Whether the conversation has grown enough since the last compaction to be compacted again.
 
-        If that compaction brought the conversation below the limit, return true.
+        True also if there was no compaction, or if the last one brought the conversation below the limit.
         """
         grown = self._context.window_usage.tokens - self._tokens_after_last
         return not self._tokens_after_last or grown < 0 or grown > self._window.tokens * GROWTH_SHARE
 
     async def make_room(self, run: Run, by: CompactedBy) -> CompactionResult:
-        """Compact the conversation if possible, emit the start and the end, and return the outcome.
+        """Compact the conversation if possible, emit events of the start and the end, and return the outcome.
 
         Raise ``JournalError`` if the compaction cannot be recorded, and ``BudgetSpent`` if no budget is left.
         """
@@ -138,10 +138,10 @@ class Compactor:
     async def _attempt(self, run: Run, by: CompactedBy, before: int) -> CompactionResult:
         """Compact the conversation by a summary, or by stubs if there is no usable summary, and return the outcome.
 
-        ``before`` is the estimated size in tokens. Stubs are used only if the conversation is too long for the limit
-        or the service.
+        ``before`` is the estimated size of the conversation in tokens. Stubs are used only if this size exceeds the
+        limit, or if the service has rejected the conversation as too long.
         """
-        notice = partial(self._context.notice, run.iteration)
+        notice = partial(self._context.emit_notice, run.iteration)
         focus, run.focus = run.focus or "", None
         was_at, run.compacted_at = run.compacted_at, run.iteration
         reply: Reply | None = None
@@ -182,11 +182,11 @@ class Compactor:
         """Return the error message for a conversation that does not fit the window."""
         view = self.view()
         window = f" of {view.window:,} tokens" if view.window else ""
-        hint = "Start a new one with /new" if self.has_reply else "Your lines were returned: shorten them and try again"
+        hint = "Start a new conversation with /new" if self.has_reply else "Your lines were returned: shorten them"
         return f"The conversation does not fit the model's window{window}: {view.sentence}. {hint}."
 
     def exceeds_window(self) -> bool:
-        """Return whether the estimated size of the next request exceeds the model's window, if that is known."""
+        """Return whether the next request is estimated to exceed the model's window. False if the window is unknown."""
         window = self._model.window
         return window is not None and self._context.window_usage.tokens > window.tokens
 
@@ -200,8 +200,8 @@ class Compactor:
     async def _ask(self, run: Run, prompt: str) -> Reply | None:
         """Ask the model for a summary, and return the reply, or ``None`` if the request was cancelled.
 
-        As long as the service rejects the request as too long, repeat it with a shortened copy of the conversation, up
-        to ``SUMMARY_ATTEMPTS`` requests. The conversation does not change.
+        While the service rejects the request as too long, send a request with a shorter copy of the conversation, up to
+        ``SUMMARY_ATTEMPTS`` requests in all. The conversation itself does not change.
         """
         usage, window, messages = self._context.window_usage, self._model.window, self._context.conversation.messages
         ask = user_text(prompt)
@@ -225,7 +225,7 @@ class Compactor:
         return await self._model.reply(run, [*messages, ask], compacts=True)
 
     def _build_with_summary(self, run: Run, by: CompactedBy, summary: str) -> Compacted:
-        """Return the record of a compaction that keeps the latest messages that fit and summarizes the others."""
+        """Return the record of a compaction that keeps the latest messages that fit, and ``summary`` for the others."""
         context, usage = self._context, self._context.window_usage
         chars, plan = self._window.tokens * usage.ratio, context.shared.plan
         words, left_out = context.state.history.words.select_rows(int(chars * WORDS_SHARE))
@@ -259,7 +259,7 @@ class Compactor:
 
     @property
     def _window(self) -> Window:
-        """The window of the model. If the model's window is unknown, a window as large as the conversation."""
+        """The model's window, or a window as large as the conversation if the model's window is unknown."""
         return self._model.window or Window(self._context.window_usage.tokens)
 
     @property
@@ -276,7 +276,7 @@ class Compactor:
 
 
 def _extract_summary(reply: Reply) -> tuple[str, str]:
-    """Return the summary in a reply, and an empty reason. Without a summary, return an empty text and the reason.
+    """Return the summary in a reply, and the reason why there is none. One of the two is always empty.
 
     A truncated summary counts as a summary. Tool calls in the reply are ignored.
     """
@@ -284,5 +284,5 @@ def _extract_summary(reply: Reply) -> tuple[str, str]:
     if reply.stop_reason == "refusal":
         return "", "the model refused"
     if reply.stop_reason == TOO_LONG:
-        return "", "the service found it too long"
+        return "", "the service rejected the request as too long"
     return text, "" if text else "the model's reply was empty"

@@ -103,15 +103,15 @@ class Messages(Sequence[Message]):
         return self._count
 
     @overload
-    def __getitem__(self, at: int) -> Message: ...
+    def __getitem__(self, index: int) -> Message: ...
 
     @overload
-    def __getitem__(self, at: slice) -> Sequence[Message]: ...
+    def __getitem__(self, index: slice) -> Sequence[Message]: ...
 
-    def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
-        if isinstance(at, slice):
-            return [self._history[n] for n in range(*at.indices(self._count))]
-        return self._history[range(self._count)[at]]
+    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        if isinstance(index, slice):
+            return [self._history[n] for n in range(*index.indices(self._count))]
+        return self._history[range(self._count)[index]]
 
     def __iter__(self) -> Iterator[Message]:
         return islice(self._history, self._count)
@@ -128,7 +128,7 @@ class Messages(Sequence[Message]):
 
 
 class Conversation:
-    """The messages of an agent, and their state. ``memory`` is for the models' use (``chain.model.Memory``)."""
+    """The messages of an agent, and their state. Models cache data in ``memory`` (see ``chain.model.Memory``)."""
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self.memory: dict[object, Any] = {}
@@ -189,10 +189,10 @@ class Conversation:
         self._ids.update(call.id for call in message.calls)
 
     def adapt(self, message: Message) -> tuple[Message, ...]:
-        """Return the messages to append instead of ``message`` if earlier records of the journal may be missing.
+        """Return the messages to append in place of ``message`` if records before it may be missing in the journal.
 
-        If ``message`` is allowed next, return it unchanged. Otherwise, stubs take the place of missing tool results and
-        of a missing user message. Tool results whose calls are missing are dropped.
+        If ``message`` is allowed next, return only ``message``. Otherwise, stubs take the place of missing tool results
+        and of a missing user message. Tool results whose calls are missing are dropped.
         """
         step, ids = _step_of(message), [call.id for call in self._open]
         if (self._state, step) in _NEXT and [result.id for result in message.results] == ids:
@@ -248,8 +248,8 @@ class Conversation:
     def withdraw(self, first: Message | None = None) -> tuple[Message, ...]:
         """Remove all messages after the last reply without tool calls, and return the removed messages.
 
-        A summary at the start of the conversation is never removed, but ``first`` replaces it if given. If only the
-        summary remains, the state is then ASKED. Otherwise it is EMPTY or REPLIED.
+        The summary of a compaction at the start is not removed; if ``first`` is given, ``first`` replaces the summary.
+        The new state is EMPTY if no message remains, ASKED if only the summary remains, and REPLIED otherwise.
 
         Refused messages have to be removed, because the API refuses the same history every time
         (https://docs.anthropic.com/en/docs/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
@@ -282,20 +282,20 @@ def _check_blocks(message: Message) -> None:
                 raise ConversationError("a text block may not be blank")
             case ToolCall(id, name):
                 if message.role == "user":
-                    raise ConversationError("a user message may not hold a tool call")
+                    raise ConversationError("a user message may not contain a tool call")
                 if not id.strip() or not name.strip():
                     raise ConversationError("a tool call needs an id and a name")
             case Image() if message.role == "assistant":
-                raise ConversationError("a reply may not hold an image")
+                raise ConversationError("a reply may not contain an image")
             case ToolResult() if message.role == "assistant":
-                raise ConversationError("a reply may not hold a tool result")
+                raise ConversationError("a reply may not contain a tool result")
             case Opaque({"type": "tool_use" | "tool_result" as kind}):
-                raise ConversationError(f"a {kind} block in a form that is not known here")
+                raise ConversationError(f"a {kind} block in an unknown form")
             case Opaque(raw) if not isinstance(raw.get("type"), str):
                 raise ConversationError("a block needs a type")
             case Opaque({"type": "text", "text": str(text)}) if not text.strip():
                 raise ConversationError("a text block may not be blank")
             case Text() | Image() | Opaque() if message.results:
-                raise ConversationError("text comes in a message of its own after tool results")
+                raise ConversationError("text next to tool results needs a message of its own")
             case _:
                 pass

@@ -92,7 +92,7 @@ class Delivery:
     def settle_todos(self, run: Run) -> None:
         """Carry out all waiting todo lines, and settle them as ``handled``.
 
-        It is called when no model call is left, so that no message can deliver them.
+        For use when no model call is left that could answer a message with these lines.
         """
         for accepted in self._inbox.drain_todos():
             self._carry_out(run, accepted)
@@ -112,7 +112,7 @@ class Delivery:
             self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason=reason)
 
     def _read_attachments(self, lines: Sequence[AcceptedLine]) -> Attachments:
-        """Read the files that the lines name. Return their content and the lines' images as blocks, with notes."""
+        """Read the files that the lines name. Return files and images as blocks, and notes for the lines' receipts."""
         texts = [a.line.message if a.line.names_files else "" for a in lines]
         contents = [LineContent(a.on_record, text, a.line.images) for a, text in zip(lines, texts, strict=True)]
         return read_named_files(
@@ -135,7 +135,7 @@ class Delivery:
             outcome = DONE.format(self._shared.plan.carry_out(accepted.line.command, line_id=accepted.on_record))
         except PlanError as error:
             why = f"{truncate(accepted.line.text.strip(), MAX_SHOWN_COMMAND)}: {error}"
-            self._shared.journal.emit_after_acks(partial(self._context.notice, run.iteration, why))
+            self._shared.journal.emit_after_acks(partial(self._context.emit_notice, run.iteration, why))
             outcome = NOT_DONE.format(error)
         return outcome
 
@@ -149,11 +149,11 @@ def expectation_after(
     source: str,
     is_after_reply: bool,
 ) -> ReplyExpectation:
-    """Return what the next reply has to fulfil after a delivery of lines. Pure.
+    """Return what the next reply has to fulfil after the delivery of lines in ``situation``. Pure.
 
-    ``before`` is the expectation before the delivery. ``unanswered`` has all lines that the reply has to answer.
-    ``source`` is the name of the handler prompt. ``is_after_reply``: before the delivery, the conversation ended with a
-    reply without tool calls. It is false after an empty reply, which is not appended.
+    ``before`` is the expectation before, ``composed`` the delivered message, and ``unanswered`` all lines that the
+    reply has to answer. ``source`` is the name of the handler prompt. ``is_after_reply``: before the delivery, the
+    conversation ended with a reply without tool calls. An empty reply is not appended, so it does not count.
     """
     unanswered = [a for a in unanswered if a.line.kind != "job"]
     if not unanswered:  # the user wrote nothing, so the purpose of the work has not changed

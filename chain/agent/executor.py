@@ -34,7 +34,7 @@ every step that awaits or emits::
 
 The ``Run`` object is created in the step in which a line starts the run, so a stop before the loop's first step is not
 lost. A ``now`` line can cancel only scopes that already exist. Therefore nothing is awaited or emitted between the last
-check of the inbox and ``cut_by``, which creates the scope. After a stop or an interrupt, ``_end`` completes the
+check of the inbox and ``cut_scope``, which creates the scope. After a stop or an interrupt, ``_end`` completes the
 conversation. It does so outside the cancelled scope, before any listener receives the end of the run. The docstring of
 ``tool_calls`` describes what happens to a tool that has started.
 
@@ -87,7 +87,7 @@ class Executor:
         self._shared = shared
         self.compaction = Compactor(context, self._model)
         self._incomplete: tuple[Run, str] | None = None
-        """The last run and its status, if the end of its conversation could not be recorded. Otherwise ``None``."""
+        """The last run and its status if the conversation's end could not be recorded, otherwise ``None``."""
 
     @property
     def _limits(self) -> Limits:
@@ -96,12 +96,12 @@ class Executor:
     def use_spec(self) -> None:
         """Use the agent's current spec for all later requests.
 
-        It also updates the estimated size of the next request, which includes the system prompt and the tools.
+        Also update the estimated size of the next request, which includes the system prompt and the tools.
         """
         self._model.use_spec()
 
     def complete_lost_run(self) -> None:
-        """Complete the conversation of a run that ended with its process, and append a note that says so.
+        """Complete the conversation of a run whose process has ended, and append a note that the program ended.
 
         Raise ``JournalError`` if the messages cannot be recorded.
         """
@@ -124,9 +124,9 @@ class Executor:
         return self._end(run, ending)
 
     def _end(self, run: Run, ending: Outcome | None) -> Outcome:
-        """Complete the conversation, and return the outcome of the run. ``ending`` is what the loop decided.
+        """Complete the conversation, and return the run's outcome. On a full disk, the next run completes it.
 
-        If the disk is full, the next run completes the conversation.
+        ``ending`` is the outcome that the loop decided, and ``None`` if the loop was cancelled.
         """
         outcome = run.outcome(ending, self._limits.timeout_s)
         if self._incomplete is None:  # otherwise ``catch_up`` failed, so this run has appended nothing
@@ -165,7 +165,7 @@ class Executor:
         return outcome
 
     def _complete(self, run: Run, status: str) -> None:
-        """Append results for the open calls, the shown part of a cancelled reply, and a note about a stop or interrupt.
+        """Append results for open calls, the displayed part of a cancelled reply, and a note about a stop or interrupt.
 
         Raise ``JournalError`` if a message cannot be recorded. This method can then be called again.
         """
@@ -290,15 +290,15 @@ class Executor:
                 return reply
 
     async def _flush(self) -> None:
-        """Wait until the delivered lines are acknowledged. They are part of the next request.
+        """Wait until the delivered lines are acknowledged.
 
-        The wait is slow, so it happens once per request instead of once per delivery.
+        The wait is slow, so it happens once before each request instead of once per delivery.
         """
         await self._shared.journal.flush()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _continue_after_cut(self, run: Run) -> Outcome | None:
-        """Append the displayed part of a cancelled reply, and deliver the waiting lines at ``AT_ONCE``.
+        """Append the displayed part of a cancelled reply, and deliver the waiting lines at ``Point.AT_ONCE``.
 
         Return ``None`` if the loop continues, otherwise the outcome.
         """
@@ -312,16 +312,16 @@ class Executor:
         self._deliver_midway(run, Point.AT_ONCE)
         return None
 
-    def _record_cut(self, run: Run, what: events.Phase, by: Literal["line", "time"]) -> None:
-        """Record that a line or the time limit cancelled the phase ``what`` of this step."""
+    def _record_cut(self, run: Run, phase: events.Phase, by: Literal["line", "time"]) -> None:
+        """Record that a line or the time limit (``by``) cancelled the work of this iteration in this phase."""
         # A full disk must not prevent the cancellation.
-        cut = records.Interrupted(self.agent, run.iteration, what, by, run.step.cut_usage)
+        cut = records.Interrupted(self.agent, run.iteration, phase, by, run.step.cut_usage)
         self._shared.journal.record_if_possible(cut)
 
     def _deliver_midway(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> None:
         """Deliver the waiting lines in the middle of a task, if a model call is left to answer them.
 
-        If none is left, only carry out todo lines. The loop then ends at its limit.
+        If no call is left, only carry out the todo lines. The loop then ends at its limit.
         """
         if run.iteration == self._limits.max_iterations or self._limits.exceeded_budget(run.tree_usage):
             self._delivery.settle_todos(run)
@@ -365,8 +365,8 @@ class Executor:
     def _continue_after_answer(self, run: Run, unusual_outcome: Outcome | None) -> Outcome | None:
         """Deliver the waiting lines after a reply without tool calls.
 
-        If there are none, and the reply answered an aside, ask the model to resume its task. Return ``None`` if the
-        loop continues, otherwise the outcome. ``unusual_outcome`` is the outcome for a truncated or empty reply, and
+        If no lines wait and the reply answered an aside, ask the model to resume its task. Return ``None`` if the loop
+        continues, otherwise the outcome. ``unusual_outcome`` is the outcome for a truncated or empty reply, and
         ``None`` for an ordinary reply.
         """
         if run.is_stop_requested:
@@ -390,10 +390,10 @@ class Executor:
         return None
 
     def _continue_after_tools(self, run: Run, unstarted: tuple[str, ...], *, was_skipped: bool) -> Outcome | None:
-        """Deliver the waiting lines after tool calls, whose results are appended.
+        """Deliver the waiting lines after the results of tool calls were appended. ``unstarted`` names skipped tools.
 
-        The lines are reported at ``BEFORE_TOOL`` if calls were skipped, at ``AT_ONCE`` if a ``now`` line cancelled
-        calls, and otherwise at ``AFTER_TOOLS``. Return ``None`` if the loop continues, otherwise the outcome.
+        The reported point is ``AT_ONCE`` if a ``now`` line cancelled calls, ``BEFORE_TOOL`` if calls were skipped, and
+        otherwise ``AFTER_TOOLS``. Return ``None`` if the loop continues, otherwise the outcome.
         """
         if run.step.was_cut:
             self._record_cut(run, "tools", "line")
@@ -423,19 +423,19 @@ class Executor:
     # --------------------------------------------------------------------------------------------------- endings
 
     def _end_normally(self, run: Run) -> Outcome:
-        """Return the outcome ``done``. After a stop, ``Run.outcome`` later replaces it by the outcome of the stop."""
+        """Return the outcome ``done``. After a stop, ``Run.outcome`` replaces it by the stop's outcome."""
         return Outcome("done", run.result)
 
     def _end_at_limit(self, run: Run, spent: str) -> Outcome:
-        """Emit a notice that a budget is spent, and return the outcome ``limit_reached``. ``spent`` is its text."""
-        self.context.notice(run.iteration, spent)
+        """Emit a notice that a budget is spent, and return the outcome ``limit_reached``. ``spent`` is the notice."""
+        self.context.emit_notice(run.iteration, spent)
         return Outcome("limit_reached", run.result or spent)
 
     def _end_at_max_iterations(self, run: Run) -> Outcome:
         """Emit a notice that the iteration limit is reached, and return the outcome ``max_iterations``."""
         used = pluralize(run.iteration, "iteration")
         why = f"the run has used {used}, its limit; raise max_iterations for longer runs"
-        self.context.notice(run.iteration, why)
+        self.context.emit_notice(run.iteration, why)
         return Outcome("max_iterations", run.last_reply or f"Stopped after {used} without a final answer.")
 
     def _end_with_error(self, run: Run, kind: str, message: str) -> Outcome:
@@ -444,10 +444,10 @@ class Executor:
         return Outcome("error", message)
 
     def _retry_empty(self, run: Run) -> Outcome | None:
-        """Deliver the waiting lines after an empty reply. If there are none, append a request to continue.
+        """Deliver the waiting lines after an empty reply. If no lines wait, append a request to continue.
 
-        That request is made once per run: a second empty reply ends the run with ``empty``. Return ``None`` if the loop
-        continues, otherwise the outcome.
+        The request is appended once per run: a second empty reply ends the run with ``empty``. Return ``None`` if the
+        loop continues, otherwise the outcome.
         """
         twice = " twice" if run.was_nudged else ""
         empty = Outcome("empty", f"The model gave an empty reply{twice}. Try again, or rephrase the query.")
@@ -461,8 +461,8 @@ class Executor:
     def _end_context_full(self, run: Run, text: str = "") -> Outcome:
         """Return the outcome ``context_full``, for a conversation that does not fit the window.
 
-        Its result is ``text``, the incomplete reply, or an error message without one. If the conversation has no reply
-        that a compaction could summarize, also return the lines to the user.
+        The result is the incomplete reply ``text``, or an error message if ``text`` is empty. If the conversation has
+        no reply that a compaction could summarize, also return the lines to the user.
         """
         why = text or self.compaction.too_full_message()
         if not self.compaction.has_reply:

@@ -1,6 +1,6 @@
 """The state of one agent, including its conversation. Pure.
 
-It is part of the state of a session, which only records change (``session.state``).
+Agents are part of the state of a session, which changes only when a record is applied (``session.state``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class History:
             self.words.mark_answered()
 
     def compact(self, record: Compacted) -> None:
-        """Replace the messages as the record of a compaction says.
+        """Apply the record of a compaction, which replaces messages.
 
         If the resulting conversation is invalid, change nothing and raise ``ConversationError``.
         """
@@ -52,8 +52,8 @@ class History:
     def withdraw(self, line_ids: Collection[str]) -> None:
         """Remove the messages after the last reply without tool calls.
 
-        Also remove the user's texts that came with them: the lines with these ids, tasks and answers. If the last
-        compaction kept such a text, also remove the text from the summary message.
+        Also remove the user's texts in these messages from ``words``: the lines in ``line_ids``, all tasks, and all
+        answers to questions. If the last compaction kept such a text, also remove the text from the summary message.
         """
         first, kept = None, self.words.remove(line_ids)
         if self.compacted is not None:
@@ -63,7 +63,7 @@ class History:
         self.window_usage.reset_to(self.conversation.messages)
 
     def remove(self, removed: Removed) -> None:
-        """Replace the removed content, which the service refuses, by stubs."""
+        """Replace the content that ``removed`` names by stubs, because the service refuses this content."""
         self.conversation.reset_to(apply_removal(self.conversation.messages, removed), is_summarized=False)
         self.window_usage.reset_to(self.conversation.messages)
 

@@ -29,10 +29,10 @@ from chain.text.wording import with_cause
 from chain.tools import calling
 
 MAX_UNUSABLE = 4
-"""The limit of unusable replies to one request, which cost as much as usable ones. ``max_attempts`` overrides it."""
+"""The limit of unusable replies to one request: each costs as much as a usable one. ``max_attempts`` overrides it."""
 
 FIRST_DELAY_S = 0.5
-"""The delay before the first retry, in seconds. Each further one is doubled, and randomly shortened by up to a half."""
+"""The delay before the first retry, in seconds. It doubles with each retry, and is randomly shortened by up to half."""
 
 LONGEST_DELAY_S = 30.0
 """The limit of the delay before a retry, in seconds. A longer delay that the service asks for is still used."""
@@ -41,7 +41,7 @@ SUSPECT_AFTER = 2
 """The number of retryable failures after which suspected content is omitted: some servers answer 500 to an image."""
 
 _NOT_APPENDED = frozenset({"refusal", "pause_turn", TOO_LONG})
-"""The stop reasons of replies that are not appended to the conversation, or not as they are."""
+"""The stop reasons of replies that are not appended to the conversation, or only in part."""
 
 
 class ModelCalls:
@@ -87,12 +87,12 @@ class ModelCalls:
         )
         doubted: list[records.Removed] = []
         overrides = Overrides() if compacts else run.expectation.overrides
-        if not (compacts or run.refuses_effort):
+        if not (compacts or run.is_effort_refused):
             overrides = self._spec.with_effort(overrides)
         reply: Reply | None = None
         calls = 0
         attempts = _Attempts(self._spec.limits.retries, run)
-        with run.cut_by("stop", "now") as scope:
+        with run.cut_scope("stop", "now") as scope:
             while reply is None and not run.is_stop_requested:
                 # Other agents may have spent the budget during a pause.
                 if spent := self._spec.limits.exceeded_budget(run.tree_usage):
@@ -130,7 +130,7 @@ class ModelCalls:
         return reply
 
     def without_omitted(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages in which stubs replace the content that the current call omits."""
+        """Return the messages, with stubs in place of the content that the current call omits."""
         return reduce(apply_removal, self._removals, messages)
 
     def _suspect(self, run: Run, sent: Sequence[Message], error: ModelError, failed: int) -> records.Removed | None:
@@ -146,7 +146,7 @@ class ModelCalls:
         return found if is_tool or apply_removal(sent, found) is not sent else None
 
     async def _ask(self, run: Run, request: Request, call: int, attempts: _Attempts, *, compacts: bool) -> Reply:
-        """Make a single attempt: call the model, record the call, and return the reply. ``call`` counts the attempts.
+        """Make a single attempt: call the model, record the call, and return the reply. ``call`` is the attempt number.
 
         Raise ``ModelError`` if the call fails or the reply is unusable. Raise ``_HandlerLimit`` if the handler prompt's
         ``max_tokens`` cut the reply off.
@@ -187,10 +187,10 @@ class ModelCalls:
         return reply
 
     def record_end(self, run: Run, reply: Reply, *, is_recorded_elsewhere: bool) -> None:
-        """Record the end of a call. Then put stubs in the conversation for the content that its request left out.
+        """Record the end of a call. Then replace the content that its request omitted by stubs in the conversation.
 
-        If the reply says that the conversation is too long, that content stays. ``is_recorded_elsewhere``: the reply's
-        message has a record of its own, so this record does not repeat it.
+        If the service rejected the conversation as too long, the content stays. ``is_recorded_elsewhere``: another
+        record contains the reply's message, so this record does not repeat the message.
         """
         self._shared.journal.record(
             records.RequestEnded(
@@ -256,7 +256,7 @@ class ModelCalls:
         """Return ``overrides`` without the settings that the service refused, and emit a notice about the refusal.
 
         ``overrides`` has the settings of the handler prompt and the user's effort. Raise ``error`` if none of the
-        refused settings is in ``overrides``. After a ``_HandlerLimit``, only leave ``max_tokens`` out.
+        refused settings is in ``overrides``. After a ``_HandlerLimit``, remove ``max_tokens`` without a notice.
         """
         if isinstance(error, _HandlerLimit):
             return overrides.without("max_tokens")
@@ -264,7 +264,7 @@ class ModelCalls:
         if not ours:
             raise error
         if "effort" in ours and run.expectation.overrides.effort is None:
-            run.refuses_effort = True
+            run.is_effort_refused = True
             refused = (
                 f"the service refused the effort {overrides.effort}, so this run continues without it; see /effort"
             )
@@ -342,7 +342,7 @@ class _Attempts:
     """The failed attempts of one model call, and the delay before the next attempt.
 
     Errors with a ``cause``, such as a lost connection, may last for minutes. So they are retried for ``retry_s``
-    seconds. All other errors are unusable replies, whose number is limited.
+    seconds. All other errors are unusable replies, of which only a limited number is allowed.
     """
 
     def __init__(self, retries: Retries, run: Run) -> None:
@@ -357,8 +357,8 @@ class _Attempts:
     def count(self, error: ModelError) -> None:
         """Count a retryable failure, and set ``delay_s`` for the next attempt.
 
-        If a limit allows no further attempt, clear ``error.retryable``. If the reason is that the delay is too long,
-        also add that reason to the error's message.
+        If a limit allows no further attempt, clear ``error.retryable``. If the delay would be longer than the time
+        that is left, also say so in the error's message.
         """
         if not error.retryable:
             return
@@ -386,5 +386,5 @@ class _Attempts:
     def _give_up(self, error: ModelError, longer_than: str) -> None:
         """Clear ``error.retryable``, and add to the error's message that the delay is longer than ``longer_than``."""
         error.retryable = False
-        who = "the next attempt would" if error.retry_after is None else "it asks to"
+        who = "the next attempt would" if error.retry_after is None else "the service asks to"
         error.args = (f"{error}; {who} wait {self.delay_s:g} s, longer than {longer_than}",)

@@ -53,8 +53,8 @@ class Asker(Asking):
     """The interface by which a tool call asks the user.
 
     ``clocks`` are the deadlines of the call and of all runs above it. They are paused from the question until its
-    answer is on disk. A question is withdrawn instead of opened if ``may_ask`` returns false, which it does after a
-    stop or an urgent line. ``kind`` is the kind of the tool.
+    answer is on disk. If ``may_ask`` returns false (after a stop or an urgent line), a question is withdrawn instead of
+    opened. ``kind`` is the kind of the tool.
     """
 
     questions: Questions
@@ -103,7 +103,7 @@ class Asker(Asking):
             flag = allowances.narrowest_allowance(name, preview, self.questions.subjects)
             hint = f"; allow it with --allow {flag}" if flag else ""
             if flag == name and preview.always == "subject":
-                hint = f"; no pattern can name it, and plain {name} would allow every call"
+                hint = f"; no pattern can name this call, and plain {name} would allow every call"
             return Verdict(False, f"{name} needs approval, and no one is available to approve it{hint}.")
         return Verdict(False, f"The user refused this: {answer.text}" if answer.text else "The user refused this.")
 
@@ -124,8 +124,8 @@ class Asker(Asking):
 class PendingQuestion:
     """A question that waits for an answer.
 
-    ``done`` is set once the question is answered, withdrawn or closed with an error (``failure``). It was withdrawn if
-    both ``answer`` and ``failure`` are ``None`` then. The ``question`` record has an empty id until it is written.
+    ``done`` is set once the question is answered, withdrawn or closed with an error (``failure``). A question without
+    ``answer`` and ``failure`` was then withdrawn. The ``question`` record has an empty id until it is written.
     ``is_emitted``: the event of the question was emitted, so the event of its end must follow.
     """
 
@@ -156,7 +156,7 @@ class QuestionLog:
         self.latest: deque[events.Question] = deque(maxlen=KEPT_QUESTIONS)
 
     def add(self, record: records.Question, event: events.Question) -> None:
-        """Add a recorded question with its event. Remove the oldest events if there are more than the limits allow."""
+        """Add a recorded question with its event. Remove the oldest events if the stored events exceed the limits."""
         self.count = max(self.count, number_in(record.id.removeprefix("Q")))
         self.open[record.id] = record
         self.latest.append(event)
@@ -181,14 +181,14 @@ class Questions:
     ) -> None:
         self.log = log
         self.mode = mode
-        """Returns the current mode of the session."""
+        """A function that returns the current mode of the session."""
         self._journal = journal
         self._allowed = tuple(allowed)
         self._always: list[Allowance] = []
         """The allowances that the user has given by the answer "always"."""
         self.subjects = subjects
         self._answerers = Counter[str]()
-        """The number of promises by the agent whose questions they cover. An empty name stands for all agents."""
+        """The number of promises for each agent, by its name in lower case. The empty name stands for all agents."""
         self._waiting: deque[PendingQuestion] = deque()
         self.open: PendingQuestion | None = None
         """The open question, which the user can answer, or ``None``."""
@@ -355,7 +355,7 @@ class Questions:
         return any(self._answerers[name] > 0 for name in ("", pending.question.agent.casefold()))
 
     def _open_one(self, pending: PendingQuestion) -> None:
-        """Record a question and open it, so that the user can answer it. On a full disk, close it with the error."""
+        """Record a question and open it for the user. If the record fails, close the question with the error."""
         try:
             recorded = self._record_question(pending)
         except JournalError as error:
@@ -373,7 +373,7 @@ class Questions:
     def _settle_without_user(
         self, pending: PendingQuestion, decision: Decision, by: AnsweredBy, *, is_for_always: bool = False
     ) -> None:
-        """Settle a question without the user. If that cannot be recorded, close the question with the error."""
+        """Settle a question without the user. If the answer cannot be recorded, close the question with the error."""
         try:
             self._settle(pending, decision, by, is_for_always=is_for_always)
         except JournalError as error:
@@ -403,7 +403,7 @@ class Questions:
             self.open = None
 
     def _record_question(self, pending: PendingQuestion) -> RecordedEvents:
-        """Record a question with a new id. Raise ``JournalError``, and keep the empty id, if that fails."""
+        """Record a question with a new id. If that fails, raise ``JournalError`` and leave the question's id empty."""
         question = replace(pending.question, id=f"Q{self.log.count + 1}")
         recorded = self._journal.record(question)
         pending.question = question
@@ -458,9 +458,9 @@ def _is_covered(allowed: Iterable[Allowance], tool: str, preview: Preview) -> bo
 
 
 def _one_row(subject: str) -> str:
-    """Return the first line of a subject for a question's text, with lookalike characters escaped.
+    """Return the first row of a path, command or host for a question's text, with lookalike characters escaped.
 
-    The line has at most ``LONGEST_SUBJECT`` characters. An ellipsis stands for everything that is left out.
+    The row has at most ``LONGEST_SUBJECT`` characters. An ellipsis stands for everything that is left out.
     """
     first, *others = escape_lookalikes(subject).strip().splitlines() or [""]
     is_cut = others or len(first) > LONGEST_SUBJECT

@@ -28,12 +28,12 @@ from chain.messages import (
 MAX_REQUEST_IMAGE_BYTES = 20_000_000
 """The limit of all images of a request, in bytes. As base64 they have 27 MB; a whole request may have 32 MB."""
 
-OVER_LIMIT = f"the images of one request may have {MAX_REQUEST_IMAGE_BYTES // 10**6} MB"
+OVER_LIMIT = f"the images of one request may have at most {MAX_REQUEST_IMAGE_BYTES // 10**6} MB"
 TOO_MANY_IMAGES = "the service accepts no more images in one request"
 
 
 def apply_removal(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
-    """Return the messages in which stubs replace the removed content. Return ``messages`` itself if nothing changes.
+    """Return the messages, with stubs in place of the removed content; ``messages`` itself if nothing changes.
 
     If ``removed`` has a digest n times, the first n blocks with this digest are replaced. The first changed message and
     all messages after it are new objects, so that a provider's cache notices the change.
@@ -66,10 +66,10 @@ def apply_removal(messages: Sequence[Message], removed: Removed) -> Sequence[Mes
 def removal_of_excess_images(
     agent: str, iteration: int, messages: Sequence[Message], image_bytes: int
 ) -> list[Removed]:
-    """Return the removal of the oldest images, as many as needed for the limit of a request.
+    """Return one removal of the oldest images that exceed the limit of a request, or an empty list.
 
-    The list has one item, or none if the images do not exceed the limit. ``image_bytes`` is the size of all images of
-    the conversation. If it is below the limit, the messages are not searched.
+    ``image_bytes`` is the size of all images of the conversation. If this size does not exceed the limit, the messages
+    are not searched.
     """
     if image_bytes <= MAX_REQUEST_IMAGE_BYTES:
         return []

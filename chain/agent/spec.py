@@ -1,7 +1,7 @@
 """The parts of which an agent consists: its settings, its state, and the objects that all agents share.
 
-Before ``AgentContext`` records a change of the conversation, it checks whether the change is allowed. After writing a
-record, the journal applies it to the state. So the conversation contains only recorded messages.
+Before ``AgentContext`` records a change of the conversation, it checks whether the change is allowed. After a record is
+written, the journal applies the record to the state. So the conversation contains only recorded messages.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Limits:
     max_cost_usd: float | None = None
 
     def exceeded_budget(self, usage: Usage) -> str:
-        """Return a sentence about the budget that ``usage`` has used up. Return an empty string if none is used up."""
+        """Return a sentence about the budget that ``usage`` has used up, or an empty string if no budget is used up."""
         if self.max_tokens is not None and usage.total_tokens >= self.max_tokens:
             return f"Stopped: the run has used {usage.total_tokens:,} tokens, and its budget is {self.max_tokens:,}."
         if self.max_cost_usd is not None and usage.cost_usd is not None and usage.cost_usd >= self.max_cost_usd:
@@ -91,7 +91,7 @@ class AgentSpec:
         return replace(self, system="\n\n".join(filter(None, [self.system, context])))
 
     def offered_tools(self, left_out: Collection[str]) -> list[ToolSpec]:
-        """Return the specs of the tools that requests offer to the model: all except the names in ``left_out``."""
+        """Return the specs of the tools that requests offer to the model: all except those named in ``left_out``."""
         return [ToolSpec(t.name, t.description, t.input_schema) for t in self.registry if t.name not in left_out]
 
 
@@ -105,7 +105,7 @@ Ask: TypeAlias = Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]
 """A function that sends a request to a model and returns the reply, as ``Model.reply`` does."""
 
 Tracer: TypeAlias = Callable[[str, Model], Ask]
-"""A function of an agent's name and its model. It returns an ``Ask`` that calls the model and traces each call."""
+"""A function that returns an ``Ask`` for an agent's name and model, which calls the model and traces each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +193,9 @@ class AgentContext:
         self.shared.journal.record(records.Withdrawn(count, self.name, reason, tuple(line_ids)))
 
     def remove(self, removed: records.Removed) -> None:
-        """Replace content of the conversation, which the service refuses, by stubs, and record the removal.
+        """Record the removal of content that the service refuses: stubs replace parts of messages, tools are omitted.
 
-        Do nothing if the conversation does not contain the content. Raise ``JournalError`` if the removal cannot be
-        recorded.
+        Do nothing if there is nothing left to remove. Raise ``JournalError`` if the removal cannot be recorded.
         """
         messages = self.conversation.messages
         has_tools = removed.what == "tools" and not self.shared.refused_tools.issuperset(removed.names)
@@ -217,6 +216,6 @@ class AgentContext:
         if self.spec.prompts.path is not None:
             self.current_prompt(iteration)
 
-    def notice(self, iteration: int, message: str) -> None:
-        """Emit a notice event with this message in the agent's name."""
+    def emit_notice(self, iteration: int, message: str) -> None:
+        """Emit a notice event of this agent with this message."""
         self.shared.emit(events.Notice(agent=self.name, iteration=iteration, message=message))

@@ -58,14 +58,14 @@ MAX_RESULTS, MAX_RESULT_CHARS = 1_000, 200_000
 def keeps_lines(status: Status, *, run_follows: bool) -> bool:
     """Return whether lines that wait at the end of a run stay queued for the next run.
 
-    ``status`` is that of the ended run. ``run_follows``: another run will start, or a person can start one.
+    ``status`` is the status of the ended run. ``run_follows``: another run will start, or a person can start one.
     """
     return status == "done" or (status == "max_iterations" and run_follows)
 
 
 @dataclass(frozen=True, slots=True)
 class PartialResult:
-    """A tool result that is not an error."""
+    """A finding: a tool result that is not an error."""
 
     tool: str
     text: str
@@ -75,8 +75,8 @@ class PartialResult:
 class Outcome:
     """The outcome of a run. ``result`` is the text for the user.
 
-    ``short`` is set only after a stop with findings. It is the end of ``result``, with the number of findings instead
-    of their list.
+    ``short`` is the end of ``result``, with the number of findings instead of their list. It is set only after a stop
+    with findings.
     """
 
     status: Status
@@ -127,14 +127,14 @@ class Step:
     """The results of the tool calls, by the ids of the calls."""
     clocks: dict[str, PausableDeadline] = field(default_factory=dict)
     """The deadlines of the tool calls, by the ids of the calls."""
-    cut_by: list[tuple[trio.CancelScope, Sequence[str]]] = field(default_factory=list)
+    cut_scopes: list[tuple[trio.CancelScope, Sequence[str]]] = field(default_factory=list)
     """The cancel scopes of this iteration's work, each with the acts of the user that cancel it."""
     children_findings: dict[str, list[PartialResult]] = field(default_factory=dict)
     """The findings of child agents that ended without an answer, by the ids of the calls that started them."""
 
     @property
     def phase(self) -> Phase:
-        """``tools`` while calls run, ``answering`` once text of the reply is shown, otherwise ``thinking``."""
+        """``tools`` while tools run, ``answering`` if text was shown and no tool has started, else ``thinking``."""
         if self.tools == "running":
             return "tools"
         return "answering" if self.shown and self.tools == "not begun" else "thinking"
@@ -167,15 +167,15 @@ class Run:
     """One run of an agent.
 
     A run of the main agent starts with the user's ``query``, or with lines that an earlier run left waiting. A run of a
-    child agent starts with a ``task`` from the tool call ``call_id`` of its parent's run, which is ``above``. Tools
-    start child agents by ``delegating``, and ``usage`` includes the usage of these agents.
+    child agent starts with a ``task`` from the tool call ``call_id`` of its parent agent's run, ``above``. Tools start
+    child agents through ``delegating``, and ``usage`` includes the usage of these agents.
 
     ``focus`` is what the user wants a requested compaction to emphasize, and ``None`` if no compaction is requested.
     ``only_compacts``: the run does nothing but the requested compaction. ``compacted_at`` is the iteration of the last
     compaction, even if it failed. ``phase_reached`` is the phase of the iteration in which ``state`` last changed.
     ``findings`` are the results of the run's tools, without the first ``dropped_findings`` results. ``unanswered`` are
     the lines that were delivered after the last reply. ``was_nudged``: the model was asked to continue after an empty
-    reply. ``refuses_effort``: the service refused the effort that the user chose.
+    reply. ``is_effort_refused``: the service refused the effort that the user chose.
     """
 
     query: AcceptedLine | None = None
@@ -200,7 +200,7 @@ class Run:
     _findings_chars: int = 0
     skipped_calls: int = 0
     was_nudged: bool = False
-    refuses_effort: bool = False
+    is_effort_refused: bool = False
     expectation: ReplyExpectation = field(default_factory=ReplyExpectation)
     unanswered: list[Arrival] = field(default_factory=list)
 
@@ -219,22 +219,22 @@ class Run:
         self.scope.cancel()
 
     def cut(self, act: Literal["stop", "now", "interrupt"]) -> None:
-        """Cancel the scopes of this iteration that ``cut_by`` has created for this act of the user.
+        """Cancel the scopes of this iteration that ``cut_scope`` has created for this act of the user.
 
         A stop and a ``now`` line cancel a model call. A ``now`` line also cancels running tools.
         """
-        for scope, acts in self.step.cut_by:
+        for scope, acts in self.step.cut_scopes:
             if act in acts:
                 scope.cancel()
 
-    def cut_by(self, *acts: Literal["stop", "now", "interrupt"]) -> trio.CancelScope:
+    def cut_scope(self, *acts: Literal["stop", "now", "interrupt"]) -> trio.CancelScope:
         """Return a new cancel scope for work of this iteration. Each of these acts of the user cancels the scope."""
         scope = trio.CancelScope()
-        self.step.cut_by.append((scope, acts))
+        self.step.cut_scopes.append((scope, acts))
         return scope
 
     def _advance(self, state: RunState) -> None:
-        """Change ``state`` to a later state. Do nothing if ``state`` is already equal to it or later."""
+        """Change ``self.state`` to ``state``, unless the run is already in this state or a later one."""
         if _STATES.index(state) > _STATES.index(self.state):
             self.state, self.phase_reached = state, self.step.phase
 
@@ -253,15 +253,15 @@ class Run:
         """Whether the user has stopped or interrupted the run."""
         return self.is_stop_requested or self.is_interrupted
 
-    def outcome(self, own: Outcome | None, timeout_s: float) -> Outcome:
+    def outcome(self, decided: Outcome | None, timeout_s: float) -> Outcome:
         """Return the outcome of the run, by the table of this module.
 
-        ``own`` is the outcome that the loop decided, and ``None`` if the run's scope was cancelled.
+        ``decided`` is the outcome that the loop decided, and ``None`` if the run's scope was cancelled.
         """
-        if own is None:
+        if decided is None:
             self._advance("cut off")
-        elif own.status not in _OVERRIDDEN_BY_USER:
-            return own
+        elif decided.status not in _OVERRIDDEN_BY_USER:
+            return decided
         match self.state:
             case "interrupted":
                 results = tuple(each.text for each in self.findings)
@@ -271,7 +271,7 @@ class Run:
                 return stop_outcome(self.phase_reached, self.findings, self.skipped_calls, shown, dropped)
             case _:
                 late = f"Stopped after {timeout_s:g} s, the time limit, without an answer."
-                return own or Outcome("limit_reached", self.result or late)
+                return decided or Outcome("limit_reached", self.result or late)
 
     @property
     def task_text(self) -> str:
@@ -280,7 +280,7 @@ class Run:
 
     @property
     def undelivered(self) -> tuple[AcceptedLine, ...]:
-        """The query, as long as it is not in the conversation. If the run ends before, it is returned to the user."""
+        """The query, if it is not in the conversation yet. If the run ends now, the query is returned to the user."""
         query = self.query
         return () if query is None or query.delivered_at is not None or query.state != "queued" else (query,)
 
@@ -304,7 +304,7 @@ class Run:
 
     @property
     def tree_usage(self) -> Usage:
-        """The usage of the topmost run above this one and of all agents below it. The budgets limit this usage."""
+        """The usage of the whole tree of runs that this run belongs to. The budgets limit this usage."""
         return self.usage if self.above is None else self.above.tree_usage
 
     def add_results(self, found: Sequence[PartialResult]) -> None:
@@ -323,7 +323,7 @@ class Run:
 
     @property
     def deadline(self) -> float:
-        """The time on trio's clock at which the first of this run and the runs above it times out."""
+        """The earliest deadline of this run and of all runs above, on trio's clock."""
         return self.scope.deadline if self.above is None else min(self.scope.deadline, self.above.deadline)
 
     @property
@@ -334,17 +334,17 @@ class Run:
 
 
 def stop_outcome(
-    phase: Phase, found: Sequence[PartialResult], skipped: int, streamed: str, earlier: int = 0
+    phase: Phase, found: Sequence[PartialResult], skipped: int, streamed: str, dropped_count: int = 0
 ) -> Outcome:
     """Return the outcome of a run that the user stopped in this phase.
 
-    ``found`` are the findings to list, and ``earlier`` is the number of older findings that are not stored any more.
+    ``found`` are the findings to list. ``dropped_count`` is the number of older findings that are no longer stored.
     ``skipped`` is the number of skipped tool calls. ``streamed`` is the displayed text of the cancelled reply.
     """
     reply = streamed.strip() if phase == "answering" else ""
-    rows = [f"• {pluralize(earlier, 'earlier result')}"] if earlier else []
+    rows = [f"• {pluralize(dropped_count, 'earlier result')}"] if dropped_count else []
     rows += [f"• {each.tool}: {_first_row(each.text)}" for each in found]
-    count = f"[{len(found) + earlier} done, {skipped} skipped]"
+    count = f"[{len(found) + dropped_count} done, {skipped} skipped]"
     listed = "\n".join([FOUND, *rows, count])
     status: Status = "cancelled"
     short: list[str] = []
@@ -362,5 +362,5 @@ def stop_outcome(
 
 
 def _first_row(text: str) -> str:
-    """Return the first line that is not blank, without surrounding spaces and shortened."""
+    """Return the first row that is not blank, stripped and truncated to ``_MAX_SHOWN`` characters."""
     return truncate(next((line.strip() for line in text.splitlines() if line.strip()), ""), _MAX_SHOWN)

@@ -50,7 +50,7 @@ from chain.tools import calling
 from chain.tools.file_versions import digest
 from chain.tools.tool import Guidance, Tool, ToolContext, Verdict, can_run_in_parallel, kind_of
 
-INPUT_CUT_OFF = "The input was cut off by max_tokens; call the tool again with a shorter one."
+INPUT_CUT_OFF = "The input was cut off by max_tokens; call the tool again with a shorter input."
 
 MAX_CALLS_AT_ONCE = 8
 """The limit of calls that run at the same time. A hundred could use up the threads or the open files."""
@@ -99,7 +99,7 @@ class ToolCalls:
             if self._is_blocked(run) or run.step.was_cut:
                 break
             try:
-                with run.cut_by("now") as scope:
+                with run.cut_scope("now") as scope:
                     await self._run_batch(run, batch)
                 run.step.was_cut = scope.cancelled_caught
             finally:
@@ -113,7 +113,7 @@ class ToolCalls:
         return bool(skipped), unstarted
 
     def _is_blocked(self, run: Run) -> bool:
-        """Return whether a stop or a waiting urgent or ``now`` line prevents further tools from starting."""
+        """Return whether no further tools may start: a stop was requested, or an urgent or ``now`` line waits."""
         return run.is_stop_requested or self._inbox.has_urgent
 
     def _find_tool(self, call: ToolCall) -> Tool | str:
@@ -160,7 +160,7 @@ class ToolCalls:
         if isinstance(tool, str):
             run.step.tools = "running"
             parent_id = self._context.spec.parent_id
-            self._shared.emit(self._event(events.ToolCall, run, call, input=call.input, parent_id=parent_id))
+            self._shared.emit(self._make_event(events.ToolCall, run, call, input=call.input, parent_id=parent_id))
             on_start()
             self._finish_call(run, call, calling.error_result(call, tool), 0.0, input={})
             return
@@ -224,8 +224,8 @@ class ToolCalls:
     ) -> None:
         """Emit the result of a call, and record it if the call has started.
 
-        Without ``input``, the event of a call that has not started contains the call's input. If the result cannot be
-        recorded, emit it and raise ``JournalError``: a listener that saw the call start must see it end.
+        If the call has not started and no ``input`` is given, the event contains the call's input. If the result cannot
+        be recorded, emit it and raise ``JournalError``: a listener that saw the call start must see its end.
         """
         run.step.answered[call.id] = result
         has_started = call.id in self._context.state.started
@@ -240,7 +240,7 @@ class ToolCalls:
                 shown = call.input if input is None and not has_started else {}
                 text, is_error, exit_code, summary = result.text, result.is_error, result.exit_code, result.summary
                 facts = {"is_error": is_error, "seconds": seconds, "exit_code": exit_code, "summary": summary}
-                self._shared.emit(self._event(events.ToolResult, run, call, text=text, input=shown, **facts))
+                self._shared.emit(self._make_event(events.ToolResult, run, call, text=text, input=shown, **facts))
 
     def _record_finished(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> RecordedEvents:
         """Record the end of a call.
@@ -284,8 +284,8 @@ class ToolCalls:
             raise failure
         self._context.append(tool_results(results[call.id] for call in calls)).emit()
 
-    def _event(self, kind: Any, run: Run, call: ToolCall, **more: Any) -> Any:  # noqa: ANN401 - the fields of an event
-        """Return an event of this kind about a call. It is for events that belong to no record."""
+    def _make_event(self, kind: Any, run: Run, call: ToolCall, **more: Any) -> Any:  # noqa: ANN401 - the fields of an event
+        """Return an event of the class ``kind`` about a call. For events that no record produces."""
         agent = self._context.name
         return kind(agent=agent, iteration=run.iteration, id=call.id, name=call.name, **more)
 
@@ -312,7 +312,7 @@ class ToolCalls:
             Asker(shared.questions, agent, call, clocks, lambda: not self._is_blocked(run), kind_of(tool)),
             agent=agent,
             delegating=run.delegating,
-            notice=partial(self._context.notice, n),
+            notice=partial(self._context.emit_notice, n),
             result_limit=shared.tool_rules.result_limit,
             file_changing=store_version,
             jobs=shared.jobs,
@@ -334,9 +334,9 @@ def _findings_of(run: Run, call: ToolCall) -> list[PartialResult]:
 def _unwrap(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the exception to raise for the exceptions of a batch.
 
-    Cancellations are left out, because trio raises them again at the next checkpoint. A single error is returned
-    without its group, because the executor handles errors by type. Several errors stay a group, but if all of them are
-    ``JournalError``, the first is returned. If the group has only cancellations, it is returned.
+    A group of cancellations alone is returned. Otherwise cancellations are left out, because trio raises them again at
+    the next checkpoint. A single error is returned without its group, because the executor handles errors by type.
+    Several errors stay a group, but if all of them are ``JournalError``, the first is returned.
     """
     _, errors = group.split(trio.Cancelled)
     if errors is None:
@@ -358,4 +358,4 @@ class _CallSteering:
     seen: set[str] = field(default_factory=set)
 
     def new_guidance(self) -> Guidance:
-        return Guidance(self.inbox.adjustments(self.seen), self.run.is_ending)
+        return Guidance(self.inbox.use_adjustments(self.seen), self.run.is_ending)

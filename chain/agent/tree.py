@@ -155,7 +155,7 @@ class AgentNode:
 
 
 class AgentTree:
-    """The main agent of a session, and all agents that work for it."""
+    """The main agent of a session, and all active agents below it."""
 
     def __init__(self, main: AgentNode) -> None:
         self.main = main

@@ -19,19 +19,19 @@ from chain.model import Window
 from chain.text.wording import COMPACTED, USER_WORDS, pluralize
 
 FIRST_RATIO = 3.5
-"""The assumed characters per token as long as no service has reported the tokens of a request."""
+"""The assumed characters per token until a service reports the tokens of a request."""
 
 RATIOS = 1.0, 10.0
-"""The smallest and largest plausible characters per token. Some servers do not report cached tokens."""
+"""The smallest and largest plausible number of characters per token. Some servers do not count cached tokens."""
 
 MAX_ESTIMATE_ERROR = 2.0
-"""The largest assumed ratio of the real to the estimated size, if a service rejects a conversation without a number."""
+"""The largest assumed ratio of real to estimated size, if a service rejects a conversation without a size."""
 
 WORDS_SHARE = 0.25
 """The share of the window that the user's texts of earlier runs may use after a compaction."""
 
 LONGEST_REPLY_SHARE = 0.5
-"""The limit of the tokens reserved for a reply, as a share of the usable window: some models' replies may fill it."""
+"""The limit of the tokens reserved for a reply, as a share of the usable window, which some replies may fill."""
 
 IMAGE_CHARS = 5_600
 """The length of an image in estimates, in characters: a service counts at most 1,600 tokens for an image."""
@@ -88,7 +88,7 @@ class CompactionRules:
 class WindowUsage:
     """The estimated size of one conversation in tokens.
 
-    It is the token count that the service reported with its last reply, plus an estimate for all later messages.
+    The size is the token count that the service reported with its last reply, plus an estimate for later messages.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class WindowUsage:
         """Replace the estimate by the size that the service reported for a request with the whole conversation.
 
         Normally the size is in ``usage``. If the service rejected the request as too long (``is_too_long``), the size
-        is ``asked_tokens``. If that is 0, the size is estimated from the model's ``window`` in tokens (0: unknown).
+        is ``asked_tokens``; if this is 0, the size is estimated from the model's ``window`` in tokens (0: unknown).
         """
         if not is_too_long:
             asked = usage.total_tokens - usage.output_tokens
@@ -203,14 +203,14 @@ class UserTexts:
         self._answered_count = len(self._texts)
 
     def mark_compacted(self, left_out: int) -> None:
-        """Remember which texts a compaction has kept: all but the earliest ``left_out`` texts."""
+        """Store which texts a compaction has kept: all but the earliest ``left_out`` texts."""
         self._kept = self._texts[left_out:]
 
     def remove(self, line_ids: Collection[str]) -> str:
-        """Remove texts that were added after the last reply without tool calls.
+        """Remove user texts that were added after the last answer (a reply without tool calls).
 
-        All tasks and answers among them are removed, and the lines with these ids. Return the rows of the texts that
-        the last compaction kept, without the removed ones.
+        These are every task, every answer to a question, and the lines in ``line_ids``. Return the rows that remain of
+        the texts that the last compaction kept.
         """
         removed = {id(t) for t in self._texts[self._answered_count :] if not t.line_id or t.line_id in line_ids}
         self._texts = [text for text in self._texts if id(text) not in removed]
@@ -265,7 +265,7 @@ def length_of(message: Message) -> int:
 def count_latest_fitting(messages: Sequence[Message], chars: int) -> int:
     """Return the number of the latest messages that can be kept in ``chars`` characters.
 
-    It is the largest number for which the first kept message contains no tool results: their calls would be missing.
+    The first kept message contains no tool results, because the calls of these results would be missing.
     """
     kept = 0
     for n, message in enumerate(reversed(messages), 1):
@@ -280,7 +280,7 @@ def count_latest_fitting(messages: Sequence[Message], chars: int) -> int:
 def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
     """Return the ids of the oldest tool results that together have at least ``chars`` characters.
 
-    If all results together have fewer, return the ids of all. Results shorter than ``MIN_STUBBED_CHARS`` are left out.
+    If all results have fewer characters, return all ids. Results shorter than ``MIN_STUBBED_CHARS`` are left out.
     """
     found: list[str] = []
     for result in (result for message in messages for result in message.results):
@@ -294,7 +294,7 @@ def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
 
 
 def replace_with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Message]:
-    """Return a copy of the messages in which stubs replace the tool results with these ids."""
+    """Return a copy of the messages, with stubs in place of the tool results with these ids."""
     names = {call.id: call.name for message in messages for call in message.calls}
 
     def stub(result: ToolResult) -> ToolResult:
@@ -336,7 +336,7 @@ def shrink(messages: Sequence[Message], chars: int) -> Sequence[Message]:
 
 
 def messages_after(messages: Sequence[Message], record: Compacted) -> list[Message]:
-    """Return the messages that a conversation has after the recorded compaction. ``messages`` are those before it."""
+    """Return the messages that a conversation has after a compaction. ``messages`` are those before the compaction."""
     if not record.summary:
         return replace_with_stubs(messages, record.stubbed)
     kept = messages[max(len(messages) - record.kept, 0) :]

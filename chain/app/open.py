@@ -117,7 +117,7 @@ async def open_chain(
         session_state = State() if read is None else read.state
         if isinstance(resume, str) and resume:
             held = await stack.enter_async_context((store or FileStore(state)).resume(resume))
-            journal, session_state, read = held.journal, held.state, held.read
+            journal, session_state, read = held.journal, held.state, held.loaded
             id, opened = journal.id, session_state.session
             before = Path(opened.workspace) if opened is not None and opened.workspace else workspace
             if before.is_dir() and before.resolve() != workspace:

@@ -86,7 +86,7 @@ class _CurrentSetup:
         self.faults = [] if mistake is None else [f"{mistake.sentence}; the built-in handler prompt was used."]
         self._kinds = Kinds(settings, self.main, groups, tools, lambda definition: _NamedModel(definition.name))
 
-    def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec | None:
+    def make_spec(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec | None:
         try:
             return self._kinds.make(kind, name, parent, call_id)
         except UserError:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chain.text.search import Pattern
 
 MAX_RULE_CHARS = 2_000
-"""The number of characters of a line that rules search. What follows in a longer line rarely matters."""
+"""The maximum number of characters of a line that rules search. The rest of a longer line rarely matters."""
 
 MAX_RULES_S = 0.1
 """The time limit for searching one line with all rules, in seconds of processor time. Good rules need microseconds."""
@@ -46,7 +46,7 @@ The user wrote to you while you were at work. Deal with that first, in this repl
 Then go on with the task in the same reply. Do not start it afresh, and do not ask whether you may continue."""
 
 MAX_CACHED_LINES = 32
-"""The number of lines for which the matching rule is cached. Fewer lines wait in an inbox."""
+"""The maximum number of lines for which the matching rule is cached. Fewer lines wait in an inbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A line that is delivered. If code carried it out, ``outcome`` is a text about the result, as ``(Done: ...)``."""
+    """A line that is delivered. If code carried it out, ``outcome`` describes the result: ``(Done: ...)``."""
 
     line: Line
     outcome: str = ""
@@ -179,10 +179,10 @@ def compose(
 ) -> Composed:
     """Compose one message from the lines of a safe point (``arrivals``), each with the prompt of the rule it matches.
 
-    The parameters also consider ``unanswered``, earlier lines that the same reply answers. The temperature and the
+    The parameters also depend on ``unanswered``: earlier lines that the same reply answers. The temperature and the
     effort are those of the last line that sets them, and ``max_tokens`` is the largest one. If several lines have the
     same ``post_prompt``, it occurs once, with the messages of all of them. There is a ``resume`` text only if the task
-    continues after each line; a text from a rule is preferred. Raise ``ValueError`` without ``arrivals``.
+    continues after each line; a text from a rule is preferred. Raise ``ValueError`` if ``arrivals`` is empty.
     """
     if not arrivals:
         raise ValueError("a message needs at least one line")

@@ -66,9 +66,9 @@ class PromptFile:
         self._prompt = BUILT_IN_PROMPT
 
     def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
-        """Return the current prompt, or the built-in one if the file cannot be used, and an error or ``None``.
+        """Return the current prompt and an error or ``None``. If the file cannot be used, return the built-in prompt.
 
-        The error is returned only once until the file changes again. The call may block while it reads the file, whose
+        Each error is returned only once until the file changes again. The call may block while it reads the file, whose
         size is limited.
         """
         state = self._read_state()
@@ -134,7 +134,7 @@ def parse_prompt(text: str, file: str) -> InterruptionPrompt:
 
 
 def _override_prompt(keys: dict[str, Node], text: str, base: InterruptionPrompt) -> InterruptionPrompt:
-    """Return a copy of ``base`` with the values of these keys. Missing keys leave its values unchanged."""
+    """Return a copy of ``base`` with the values of these keys. Without a key, the value in ``base`` stays."""
     user, system = _parse_messages(keys["messages"], text) if "messages" in keys else ("", "")
     return replace(
         base,

@@ -1,4 +1,4 @@
-"""The accepted lines of a session. They are part of its state, which only records change (``session.state``). Pure.
+"""The accepted lines of a session: a part of the session's state, which only records change (``session.state``). Pure.
 
 These are the transitions between the states of a line. A delivered line is returned only if the service refuses the
 request, since the message that delivered the line is then removed from the conversation::
@@ -55,7 +55,7 @@ class AcceptedLine:
 
     The last four fields exist only in the running process. ``accepted_monotonic`` is the time of acceptance on
     trio's clock. ``is_leaving``: the line was taken out of the inbox to be delivered or returned. ``is_used``: a
-    running tool has read its adjustment. ``wakes``: the line reports the end of a job, and can start a run by itself.
+    running tool has read the line's adjustment. ``wakes``: the line reports the end of a job and may start a run.
     """
 
     record: records.Line
@@ -111,16 +111,16 @@ class Lines:
         self.by_id: dict[str, AcceptedLine] = {}
         self.waiting: list[AcceptedLine] = []
         self._maybe_unsettled: list[AcceptedLine] = []
-        """All unsettled lines, and settled lines that ``_unsettled`` has not removed yet."""
+        """All lines that are still queued, and other lines that ``_unsettled`` has not removed yet."""
         self._renamed: list[AcceptedLine] = []
         """Lines of earlier processes whose ids this process has given to other lines."""
         self._earlier_count = 0
         """The number of lines of earlier processes."""
 
     def unfinished(self) -> list[AcceptedLine]:
-        """Return the lines that are unsettled but wait in no inbox.
+        """Return the lines that are still queued but wait in no inbox.
 
-        They were to start a run or to act at once, but have not done so.
+        Such lines were to start a run or to act at once, but have not done so.
         """
         return [a for a in self._unsettled() if self._can_wait(a)]
 
@@ -134,7 +134,7 @@ class Lines:
         known = self.on_record.get(record.id)
         if known is not None:
             known.record, known.line = record, _restore_line(record)
-            self.wait(known)
+            self.add_waiting(known)
             return known
         id = record.sent_as or record.id
         if (other := self.by_id.get(id)) is not None:
@@ -146,7 +146,7 @@ class Lines:
             self.waiting.append(accepted)
         return accepted
 
-    def wait(self, accepted: AcceptedLine) -> None:
+    def add_waiting(self, accepted: AcceptedLine) -> None:
         """Add a line to ``waiting``, in the order of acceptance.
 
         Do nothing if the line is delivered or settled, is a stop, or waits already.
@@ -154,14 +154,14 @@ class Lines:
         if self._can_wait(accepted):
             insort(self.waiting, accepted, key=attrgetter("number"))
 
-    def leave(self, ids: Iterable[str]) -> list[AcceptedLine]:
-        """Remove the lines with these ids on record from ``waiting``. Return the lines; unknown ids are ignored."""
+    def remove_waiting(self, ids: Iterable[str]) -> list[AcceptedLine]:
+        """Remove the lines with these journal ids from ``waiting``. Return the lines; unknown ids are ignored."""
         found = [self.on_record[id] for id in ids if id in self.on_record]
         self.waiting = [a for a in self.waiting if a not in found] if found else self.waiting
         return found
 
     def reopen(self) -> None:
-        """Prepare the lines for another process: all unsettled lines wait, with the urgency ``next``."""
+        """Prepare the lines for another process: all lines that are still queued wait, with urgency ``next``."""
         changed = [*self._renamed, *islice(self.on_record.values(), self._earlier_count, None)]
         self._earlier_count = len(self.on_record)
         self._renamed.clear()
@@ -173,15 +173,15 @@ class Lines:
             self.by_id[accepted.id] = accepted
         for accepted in self._unsettled():
             accepted.line = replace(accepted.line, urgency="next")
-            self.wait(accepted)
+            self.add_waiting(accepted)
 
     def _unsettled(self) -> list[AcceptedLine]:
-        """Return the lines that are neither delivered nor settled."""
+        """Return the lines that are still queued, which means neither delivered nor settled."""
         self._maybe_unsettled = [a for a in self._maybe_unsettled if a.state == "queued" and a.delivered_at is None]
         return self._maybe_unsettled
 
     def _can_wait(self, accepted: AcceptedLine) -> bool:
-        """Return whether a line is unsettled, is not a stop, and does not wait yet."""
+        """Return whether a line is still queued, is not a stop, and is not in ``waiting`` yet."""
         is_open = accepted.state == "queued" and accepted.delivered_at is None and accepted.record.kind != "stop"
         return is_open and accepted not in self.waiting
 

@@ -39,7 +39,7 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether the number of waiting lines, without those of jobs, has reached ``size``."""
+        """Whether the number of waiting lines, without lines of jobs, has reached ``size``."""
         return self._counted_lines >= self.size
 
     @property
@@ -82,18 +82,18 @@ class Inbox:
             return refuse(str(error))
 
     def put_job(self, text: str, job: str, *, iteration: int = 0) -> AcceptedLine:
-        """Accept the line that reports the end of a job, even if the inbox is full. Raise ``JournalError``."""
+        """Accept the line about the end of a job, even if the inbox is full. Raise ``JournalError`` if this fails."""
         place = len(self) + 1
         return self._ledger.accept(
             job_line(text), self.agent, origin="job", iteration=iteration, waiting=place, job=job
         )
 
-    def hand_over(self, to: Inbox, *, iteration: int = 0) -> tuple[AcceptedLine, ...]:
-        """Move all lines, including taken ones that were not delivered, to another inbox. Return these lines."""
+    def hand_over(self, target: Inbox, *, iteration: int = 0) -> tuple[AcceptedLine, ...]:
+        """Move all waiting lines, and taken lines that were not delivered, to another inbox. Return the moved lines."""
         lines = self.all_lines()
-        merged = sorted((*to.waiting(), *lines), key=attrgetter("number"))
+        merged = sorted((*target.waiting(), *lines), key=attrgetter("number"))
         for accepted in lines:
-            self._ledger.readdress(accepted, to.agent, waiting=merged.index(accepted) + 1, iteration=iteration)
+            self._ledger.readdress(accepted, target.agent, waiting=merged.index(accepted) + 1, iteration=iteration)
         return lines
 
     def waiting(self) -> tuple[AcceptedLine, ...]:
@@ -108,7 +108,7 @@ class Inbox:
         """Take all waiting lines except follow-ups, and return them in the order of acceptance."""
         return self._take(lambda a: a.line.kind != "follow-up")
 
-    def next_follow_up(self) -> AcceptedLine | None:
+    def take_follow_up(self) -> AcceptedLine | None:
         """Take and return the oldest follow-up; ``None`` if none waits."""
         oldest = next((a for a in self.waiting() if a.line.kind == "follow-up"), None)
         self._take(lambda a: a is oldest)
@@ -129,12 +129,12 @@ class Inbox:
         """
         accepted = find_waiting_line(self.waiting(), id)
         if accepted.is_used:
-            raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")
+            raise UserError(f"a running tool has acted on {accepted.id} already, so this line cannot be dropped")
         self._ledger.settle(accepted, "dropped", iteration=iteration, reason=reason)
         return accepted
 
-    def adjustments(self, seen: set[str]) -> tuple[Adjustment, ...]:
-        """Return the adjustments of those waiting lines whose ids are not in ``seen``. Add these ids to ``seen``.
+    def use_adjustments(self, seen: set[str]) -> tuple[Adjustment, ...]:
+        """Return the adjustments of the waiting lines whose ids are not in ``seen``. Add these ids to ``seen``.
 
         The lines stay in the inbox, but can no longer be dropped.
         """

@@ -144,7 +144,7 @@ _URGENCIES: tuple[Urgency, ...] = get_args(Urgency)
 
 _LEADING_MARKS = re.compile(r"\A[!\s]+")
 _COMMAND = re.compile(r"/(?:(?:to|compact|mcp:\S*)(?:\s[\s\S]*)?|(?:[\w-]+|\?)(?:[ \t].*)?)?", re.I)
-"""A slash and a name without a slash. The command is on a single row, unless it takes a text of several rows."""
+"""A slash command: a slash and a name without a slash. Only ``to``, ``compact`` and ``mcp:`` may have several rows."""
 _TODO = re.compile(r"(?:todo|plan):[^\S\n]*(.*)", re.I)
 _THEN = re.compile(r"then:\s*(.*)", re.I | re.S)
 _CONTEXT = re.compile(r"context:\s*(.*)", re.I | re.S)
@@ -154,7 +154,7 @@ _WORD_AND_COLON = re.compile(r"([a-z]{3,5}):[^\S\n]*(.*)", re.I)
 
 _VERBS = ("add", "complete", "done", "fail", "list", "show", "clear")
 _MIN_LONG_WORD = 5
-"""The minimum length of a word in which a wrong letter is a typing error. In a shorter one it may be another word."""
+"""The minimum length of a word in which a wrong letter is a typing error. A shorter one may be another word."""
 
 _ADJUSTMENTS: dict[str, AdjustmentType] = {
     "focus on": "focus_query",
@@ -221,7 +221,7 @@ def is_sent_first(text: str) -> bool:
 
 
 def _parse_unmarked(text: str) -> Line:
-    """Parse a line without its ``!`` or ``!!``."""
+    """Parse the text of a line without the marks ``!`` and ``!!``."""
     stripped = text.strip()
     if todo := _TODO.fullmatch(stripped):
         return _parse_todo(text, stripped, todo[1])

@@ -18,15 +18,15 @@ from chain.lines.accepted import FOREIGN_ORIGINS, NEXT, AcceptedLine, Lines, adj
 from chain.lines.parse import Line, Urgency, problem_of
 
 MAX_REFUSED = 1_000
-"""The number of characters of a refused line in its events: enough to recognise it. The sender has the text."""
+"""The limit, in characters, of a refused line in its events: enough to recognise it. The sender has the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineOutcomes:
-    """The outcomes of lines in a part of a session.
+    """The outcomes of lines since the previous call of ``Ledger.settled``.
 
-    ``receipts`` are the last receipts of lines that were settled. ``unsent`` are the lines, as they are written, that a
-    script or a pipe never sent.
+    ``receipts`` are the last receipts of settled lines. ``unsent`` are the lines that a script or a pipe never sent, as
+    they are written there.
     """
 
     receipts: tuple[Receipt, ...] = ()
@@ -34,7 +34,7 @@ class LineOutcomes:
 
 
 class Ledger:
-    """The component that records and emits what happens to lines.
+    """The component that accepts, refuses and settles lines, and records and emits this.
 
     ``room`` is set when lines have left an inbox, and when another reason for senders to wait has ended. ``returned``,
     ``refused`` and ``unsent`` are numbers of lines from the process's own input.
@@ -61,7 +61,7 @@ class Ledger:
         return (*map(_latest_receipt, self.lines.on_record.values()), *self._refused)
 
     def settled(self) -> LineOutcomes:
-        """Return and clear the outcomes of lines since the last call."""
+        """Return and clear the outcomes of lines since the last call of this method."""
         settled = LineOutcomes(tuple(self._unreported.values()), tuple(self._unsent))
         self._unreported.clear()
         self._unsent.clear()
@@ -88,7 +88,7 @@ class Ledger:
         waiting: int = 0,
         job: str = "",
     ) -> AcceptedLine:
-        """Give the line an id, record the line and return it. Raise ``JournalError``; the line is not accepted then.
+        """Give the line an id, record the line and return it. Raise ``JournalError`` if the line cannot be recorded.
 
         ``by_rule``: a rule changed the kind or urgency of the line. ``waiting`` is the line's position in the queue.
         ``job`` is the background job whose end the line reports.
@@ -152,14 +152,14 @@ class Ledger:
     def settle_done(self, accepted: AcceptedLine, reason: str) -> None:
         """Settle as ``handled`` a line that was carried out at once. Emit the receipt once it is on disk.
 
-        If the disk fails before that, settle the line as ``returned`` instead.
+        If the disk fails before the receipt is on disk, settle the line as ``returned`` instead.
         """
-        projected = self._settle(accepted, "handled", 0, None, reason)
+        recorded = self._settle(accepted, "handled", 0, None, reason)
         self._unsynced_done.append(accepted)
 
         def emit() -> None:
             self._unsynced_done.remove(accepted)
-            projected.emit()
+            recorded.emit()
 
         self._journal.acknowledge(emit)
 
@@ -178,22 +178,22 @@ class Ledger:
         record = records.Receipt(accepted.on_record, state, accepted.agent, iteration, point, waited, reason)
         was_waiting = accepted in self.lines.waiting
         # A full disk must not prevent a run from ending. A resumed session then shows the line as waiting.
-        projected = self._journal.record_if_possible(record)
-        (receipt,) = projected.events
+        recorded = self._journal.record_if_possible(record)
+        (receipt,) = recorded.events
         assert isinstance(receipt, Receipt)
         self._unreported.pop(accepted.on_record, None)  # so that the new receipt is last
         self._unreported[accepted.on_record] = receipt
         self.returned += state == "returned" and accepted.is_own
         if was_waiting:
             self.room.set()
-        return projected
+        return recorded
 
     def refuse(
         self, line: Line, agent: str, waiting: int, reason: str, *, id: str, origin: Origin, iteration: int
     ) -> str:
         """Emit the events of a refused line, and return the reason.
 
-        Only own lines are listed in ``receipts``, so that other senders cannot grow the list without limit.
+        ``receipts`` lists only lines from the process's own input, so that other senders cannot grow it without limit.
         """
         common: dict[str, Any] = {"agent": agent, "iteration": iteration, "id": id, "origin": origin, "reason": reason}
         common |= {"text": line.text[:MAX_REFUSED], "kind": line.kind}

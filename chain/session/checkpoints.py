@@ -10,10 +10,10 @@ from chain.journal.records import FileChanged, Rewound
 from chain.text.wording import truncate
 
 MAX_CHECKPOINTS = 10
-"""The number of runs that can be undone."""
+"""The maximum number of runs that can be undone."""
 
 MAX_QUERY = 60
-"""The number of characters of a query that ``undo_sentence`` shows."""
+"""The maximum number of characters of a query that ``undo_sentence`` shows."""
 
 SHELL_STAYS = "Changes by shell commands are not undone."
 

@@ -23,7 +23,7 @@ NOTHING = ("(nothing)",)
 class Difference:
     """A difference between the rows of a ``recorded`` text and the rows that ``today``'s configuration gives.
 
-    ``agent`` and ``iteration`` (0: none) are the place of the difference. ``what`` describes it in words.
+    ``agent`` and ``iteration`` (0: none) say where the difference is, and the phrase ``what`` says what is different.
     """
 
     agent: str
@@ -34,7 +34,7 @@ class Difference:
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """A headline with the place of the difference, then a unified diff of both texts."""
+        """A headline with the agent and the iteration, then the rows of a unified diff of both texts."""
         at = f"{self.agent}, iteration {self.iteration}" if self.iteration else self.agent
         sides = difflib.unified_diff(self.recorded, self.today, "recorded", "today", lineterm="", n=DIFFERENCE_CONTEXT)
         return (f"The first difference ({at}): {self.what}.", *(row for row in sides if not row.startswith("@@")))
@@ -70,9 +70,9 @@ def line_difference(recorded: records.Line, today: records.Line) -> Difference:
 
 
 def describe_same(entries: Iterable[Entry], *, is_whole: bool) -> str:
-    """Return a sentence that reports no difference, and the numbers of runs, model calls, tool calls and lines.
+    """Return a sentence that says that nothing differs, and how many runs, calls and lines the journal contains.
 
-    ``is_whole``: the whole journal was compared. Otherwise the sentence says that it is incomplete.
+    ``is_whole``: the whole journal could be read. Otherwise the sentence says that the comparison is incomplete.
     """
     found = Counter(type(e.record) for e in entries)
     things = {

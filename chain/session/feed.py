@@ -1,7 +1,7 @@
 """The distribution of events to consumers, which have a queue each, and to listeners, which are called synchronously.
 
-The chain never waits for a consumer. While they are queued, consecutive pieces of a reply or of a tool's progress are
-joined. Exceptions of listeners are raised from the block in which the chain is open.
+The chain never waits for a consumer. Consecutive pieces of a reply or of a tool's progress are joined while they are
+queued. Exceptions of listeners are raised from the block in which the chain is open.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Feed:
         self._wakeup.set()
 
     async def batch(self) -> list[Event]:
-        """Wait for events; remove and return all queued ones. Return an empty list if the feed is closed and empty."""
+        """Wait for events, then remove and return all queued events. Return none if the feed is closed and empty."""
         while not self._waiting and not self.is_closed:
             await self._wakeup.wait()
         return self.take()
@@ -102,7 +102,7 @@ class Broadcaster:
 
     def __init__(self) -> None:
         self._feeds: list[weakref.ref[Feed]] = []
-        """A list, since iterating over a ``WeakSet`` would be slow."""
+        """The feeds of consumers: a list, since iterating over a ``WeakSet`` would be slow."""
         self._listeners: list[Listener] = []
         self._is_closed = False
         self._errors: dict[int, Exception] = {}
@@ -146,7 +146,7 @@ class Broadcaster:
     async def watch(self) -> None:
         """Wait for ``close``, then raise the first error of each listener as a group, if there are any.
 
-        If a listener raises an exception that ends the program, such as ``SystemExit``, raise it at once.
+        If a listener raises an exception that ends the program, such as ``SystemExit``, raise that exception at once.
         """
         await self._ended.wait()
         if self._exit_error is not None:
@@ -155,7 +155,7 @@ class Broadcaster:
             raise ExceptionGroup("listeners failed", list(self._errors.values()))
 
     def close(self) -> None:
-        """Close all feeds. A feed that is created later is closed from the start."""
+        """Close all feeds, and end ``watch``. A feed that is created later is closed from the start."""
         self._is_closed = True
         for feed in self._live_feeds():
             feed.close()

@@ -10,7 +10,7 @@ How the end of a job reaches the model::
 If the agent of a job has ended, the line goes to the nearest agent above it that is at work. An agent's jobs are killed
 when the agent ends, and all jobs when the session closes. Lines of jobs that no run will deliver are then settled as
 ``returned``. At a terminal they wait until the session is resumed. Records that a killed process could not write are
-written when the session is resumed (``record_lost``). If the disk is full, a notice reports the end of a job.
+written when the session is resumed (``record_lost_jobs``). If the disk is full, a notice reports the end of a job.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ MAX_JOBS = 8
 """The maximum number of concurrent jobs: enough for a server, a watcher and some builds."""
 
 MAX_REPORTED = 2_000
-"""The number of characters of output in the line that reports a job's end.
+"""The maximum number of characters of output in the line that reports a job's end.
 
-They are the last characters, where errors usually are. ``job_output`` returns earlier output.
+The line contains the end of the output, where errors usually are. ``job_output`` returns earlier output.
 """
 
 MAX_COMMAND = 500
-"""The number of characters of the command in the line that reports a job's end: enough to recognise it."""
+"""The maximum number of characters of the command in the line that reports a job's end: enough to recognise it."""
 
 SESSION_CLOSED = "ended with the session"
 """The reason that is given for a killed job, or for a returned line of a job, when the session closes."""
@@ -69,8 +69,8 @@ class JobView:
 class _RunningJob:
     """A job whose command is running.
 
-    ``started_at`` is the time of its start on trio's clock. ``reason`` says why it is being killed; empty if it is not.
-    ``done`` is set when its end is recorded.
+    ``started_at`` is the time of the job's start on trio's clock. ``reason`` says why the job is being killed, and is
+    empty if it is not being killed. ``done`` is set when the job's end is recorded.
     """
 
     started: records.JobStarted
@@ -124,7 +124,7 @@ class SessionJobs(Jobs):
                     await self._changed.wait()
 
     def close(self) -> None:
-        """Refuse new jobs and kill the running ones. ``wait_closed`` waits until their ends are recorded."""
+        """Refuse new jobs and kill the running jobs. ``wait_closed`` waits until the ends of the jobs are recorded."""
         self._is_closed = True
         for job in self._running.values():
             _kill(job, SESSION_CLOSED)
@@ -138,7 +138,7 @@ class SessionJobs(Jobs):
             self._runs.return_job_lines(SESSION_CLOSED)
 
     async def _execute(self, job: _RunningJob) -> None:
-        """Run the command of a job. Then record its end, and queue the line that reports it."""
+        """Run the command of a job. Then record the job's end, and queue the line that reports the end."""
         end: JobEnd | None = None
         problem = ""
         try:
@@ -168,7 +168,7 @@ class SessionJobs(Jobs):
         self._ended.set()
 
     def _report(self, job: _RunningJob, text: str) -> None:
-        """Queue the line that reports a job's end. It starts a run if none is active and the job wakes the session."""
+        """Queue the line that reports a job's end. If the job wakes the session and no run is active, start a run."""
         assert self._runs is not None
         node = self._agent_at_work(job.started.agent)
         try:
@@ -191,7 +191,7 @@ class SessionJobs(Jobs):
         return at_work.get(name, main)
 
     async def wait_for_waking_job(self) -> bool:
-        """Wait until a job ends, and return ``True``. Return ``False`` if no running job wakes the session."""
+        """Return ``False`` if no running job wakes the session. Otherwise wait until any job ends; return ``True``."""
         if not any(job.started.wakes for job in self._running.values()):
             return False
         await self._ended.wait()
@@ -200,7 +200,7 @@ class SessionJobs(Jobs):
     # --------------------------------------------------------------------------------------------- for the user
 
     def kill_job(self, id: str) -> None:
-        """Kill a job. A line reports its end. Raise ``UserError`` if no such job is running."""
+        """Kill a job. A line later reports the job's end. Raise ``UserError`` if no such job is running."""
         _kill(self._find(id), "killed by the user")
 
     def kill_all(self) -> str:
@@ -248,7 +248,7 @@ class SessionJobs(Jobs):
         return id
 
     def output(self, id: str, after: int, most: int) -> str:
-        """Return the state of a job, and up to ``most`` bytes of its output from byte ``after`` on.
+        """Return the state of a job, and up to ``most`` bytes of the job's output from byte ``after`` on.
 
         Raise ``ToolError`` if there is no such job.
         """
@@ -256,19 +256,19 @@ class SessionJobs(Jobs):
         job, running = self._state.jobs.get(id), self._running.get(id)
         if job is None:
             known = ", ".join(self._state.jobs)
-            raise ToolError(f"There is no job {id:.20}; {f'there are {known}' if known else 'none was started'}.")
+            raise ToolError(f"There is no job {id:.20}; {f'there are {known}' if known else 'no job was started'}.")
         if running is not None:
             output: JobOutput | None = running.output
         else:
             output = open_stored_output(self._path(id))
         rows = [f"[{id}: {state_of(job)}]"]
         if output is None:
-            return "\n".join([*rows, "[its output is no longer stored]"])
+            return "\n".join([*rows, "[the output is no longer stored]"])
         piece, size = output.read(after, most), output.size
         if running is None:
             output.close()
         if piece.begin > max(after, 0):
-            rows.append(f"[begins at byte {piece.begin:,}]")
+            rows.append(f"[the output below begins at byte {piece.begin:,}]")
         rows += [piece.text.rstrip("\n")] if piece.data else []
         left = size - piece.end
         rows.append(
@@ -330,12 +330,12 @@ def report_text(started: records.JobStarted, ended: records.JobEnded, output: Pi
     text = "" if output is None else output.text.rstrip()
     is_cut = output is not None and (output.begin > 0 or len(text) > MAX_REPORTED)
     rows = [f"[JOB {started.id}] {_outcome(ended)}", f"$ {truncate(started.command, MAX_COMMAND)}"]
-    rows += [f"[the last {MAX_REPORTED:,} characters of its output; job_output has more]"] if is_cut else []
+    rows += [f"[the last {MAX_REPORTED:,} characters of the output; job_output returns more]"] if is_cut else []
     return "\n".join(filter(None, [*rows, text[-MAX_REPORTED:], ended.note]))
 
 
-def record_lost(state: State, journal: Journal, inbox: Inbox) -> None:
-    """Record the missing ends of jobs, and queue the missing lines that report them. Raise ``JournalError``."""
+def record_lost_jobs(state: State, journal: Journal, inbox: Inbox) -> None:
+    """Record missing ends of jobs, and queue lines about them. Raise ``JournalError`` if a record cannot be written."""
     for id, job in state.jobs.items():
         if job.ended is None:
             journal.record(records.JobEnded(id, job.started.agent, "ended with the program"))

@@ -34,7 +34,7 @@ class SubmitResult:
     ``refused``: the line was not accepted, and ``message`` is the reason. ``local``: the line is a slash command, for
     the front end. ``returned``: the line was accepted but cannot be carried out; ``message`` is the reason, and the
     receipt returns the text. ``answered``: the line answers a question. ``nothing``: a blank line, or a stop when
-    nothing runs.
+    no run is active.
     """
 
     what: Literal["started", "queued", "stopping", "handled", "refused", "returned", "local", "answered", "nothing"]
@@ -184,7 +184,7 @@ class LineRouter:
             except JournalError as error:
                 problem = str(error)
         if accepted is None:
-            self.refuse(sent, f"{problem}; the run stops all the same")
+            self.refuse(sent, f"{problem}; the run stops nevertheless")
         else:
             why = STOPPED_BY_RULE if by_rule else ""
             self._ledger.settle(accepted, "handled", iteration=node.iteration, reason=why)
@@ -195,7 +195,7 @@ class LineRouter:
     def _accept_at_once(
         self, sent: IncomingLine, node: AgentNode, *, effect: Effect = "acts", by_rule: bool = False
     ) -> AcceptedLine:
-        """Accept a line that does not wait for a safe point. Raise ``JournalError``."""
+        """Accept a line that does not wait for a safe point. Raise ``JournalError`` if the line cannot be recorded."""
         at = node.iteration
         return self._ledger.accept(
             sent.line, node.name, id=sent.id, origin=sent.origin, effect=effect, iteration=at, by_rule=by_rule

@@ -1,7 +1,7 @@
 """The list of the sessions in a folder, and the search for a session by a part of its id.
 
-A summary file next to each journal caches the data of the list. It contains the size of the journal: if that has
-changed, the summary is computed again. The store in Redis uses the same summaries.
+A summary file next to each journal caches the data of the list. The file also contains the size of the journal: if this
+size has changed, the summary is computed again. The store in Redis uses the same summaries.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SUFFIX = ".jsonl"
 """The suffix of journals."""
 
 LEAST_END = 4
-"""The minimum length of an id's ending that identifies a session. Shorter ones would often match by mistake."""
+"""The minimum length of an id's ending that identifies a session. A shorter ending would often match by mistake."""
 
 MAX_FIRST_RECORD = 65_536
-"""The number of bytes that are read to check whether a file is a journal. The first record fits in them."""
+"""The limit of bytes that are read to check whether a file is a journal. The first record fits in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Summary:
     """The data that a list shows of one session.
 
     ``changed`` is the time of the last record, in seconds since the epoch. ``query`` is the first row of the first
-    query, or of the first waiting line. ``open_lines`` are the ids of waiting lines. ``tokens`` and ``cost_usd`` are
-    the sums of the finished runs. ``was_used`` is false for a session that has neither lines nor a draft.
+    query, or of the first waiting line. ``open_lines`` are ids of waiting lines. ``tokens`` and ``cost_usd`` are the
+    sums of the finished runs (``None``: unknown). ``was_used`` is false for a session with neither lines nor a draft.
     """
 
     id: str
@@ -120,7 +120,7 @@ def summary_path(journal: Path) -> Path:
 def save_summary(journal: Path, state: State, size: int) -> Summary:
     """Write the summary of a session next to its journal of ``size`` bytes, and return it.
 
-    Errors are ignored: without the file the summary is computed again.
+    Errors are ignored, because a missing summary is computed again.
     """
     summary = summary_of(journal.stem, state)
     with suppress(OSError):
@@ -149,7 +149,7 @@ def _compute_summary(journal: Path) -> Summary:
 
 
 def find_journal(folder: Path, id: str) -> Path:
-    """Return the path of the journal that an id identifies (``match_id``). Raise ``SessionError``."""
+    """Return the path of the journal whose id ``match_id`` selects. Raise ``SessionError`` if there is none."""
     paths = {path.stem: path for path in _journals(folder) if path.stem.startswith(id) or path.stem.endswith(id)}
     return paths[match_id((stem for stem, path in paths.items() if _is_journal(path)), id)]
 
@@ -167,7 +167,7 @@ def match_id(ids: Iterable[str], id: str) -> str:
         raise SessionError(f"there is no session {id!r:.60}; chain sessions list shows all sessions")
     if len(found) > 1 and id not in found:
         first = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
-        raise SessionError(f"{id!r:.60} matches {len(found)} sessions: {first}; give more of the id")
+        raise SessionError(f"{id!r:.60} matches {len(found)} sessions: {first}; type more of the id")
     return id if id in found else found[0]
 
 

@@ -52,7 +52,7 @@ class MemoryStore:
         self.resume(id)
 
     def attachment(self, id: str, digest: str) -> bytes | None:
-        """Return ``None``."""
+        """Return ``None``, since no attachment is stored."""
         return None
 
     def delete(self, id: str) -> None:

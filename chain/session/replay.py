@@ -44,14 +44,14 @@ class Today(Protocol):
     main: AgentSpec
     """The spec of the main agent. It has no session context, no instructions and no tools of servers yet."""
 
-    def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec | None:
+    def make_spec(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec | None:
         """Return the spec of an agent below ``parent``; ``None`` if its kind does not exist today.
 
         The spec has no session context yet.
         """
 
     def use_server_tools(self, offered: records.ServerTools) -> Registry:
-        """Use these tools of servers for new agents, and return the registry of the main agent with them."""
+        """Use these tools of servers for new agents, and return the main agent's registry, which contains the tools."""
 
     def instructions(self, workspace: Path) -> str | None:
         """Return the project's instructions for a workspace; ``None`` if the folder does not exist here."""
@@ -62,8 +62,8 @@ class _Call:
     """A model call with all its attempts.
 
     ``tail`` is the expected tail of its requests. ``dropped`` are the settings that later attempts omit.
-    ``knows_settings`` and ``knows_tools``: the records say which settings or tools are omitted. ``is_open``: the last
-    attempt has no recorded end.
+    ``knows_settings`` and ``knows_tools``: the records say which settings or tools the next attempt omits. ``is_open``:
+    the last attempt has no recorded end.
     """
 
     tail: tuple[str, ...] = ()
@@ -75,9 +75,9 @@ class _Call:
 
 @dataclass(eq=False)
 class _Agent:
-    """The expected state of an agent. ``spec`` is ``None`` if its kind does not exist today.
+    """The expected state of an agent. ``spec`` is ``None`` if the agent's kind does not exist today.
 
-    ``unanswered`` are the lines delivered since the agent's last reply. ``refuses_effort``: the service refused the
+    ``unanswered`` are the lines delivered since the agent's last reply. ``is_effort_refused``: the service refused the
     user's effort in this run. ``is_after_reply``: the conversation ends with a reply without tool calls.
     ``has_answered``: this reply is complete. ``sent`` is the last request.
     """
@@ -86,22 +86,22 @@ class _Agent:
     query: str = ""
     unanswered: list[Arrival] = field(default_factory=list)
     expected: ReplyExpectation = field(default_factory=ReplyExpectation)
-    refuses_effort: bool = False
+    is_effort_refused: bool = False
     is_after_reply: bool = False
     has_answered: bool = False
     call: _Call = field(default_factory=_Call)
     sent: records.RequestSent | None = None
 
-    def begin(self, query: str) -> None:
-        """Reset the state for a new run."""
+    def reset_for_run(self, query: str) -> None:
+        """Reset the state for a new run with this query or task."""
         self.query, self.expected, self.unanswered, self.has_answered = query, ReplyExpectation(), [], False
-        self.refuses_effort = False
+        self.is_effort_refused = False
 
     @property
     def overrides(self) -> Overrides:
         """The settings that the agent's next model call should have."""
         expected = self.expected.overrides
-        return expected if self.spec is None or self.refuses_effort else self.spec.with_effort(expected)
+        return expected if self.spec is None or self.is_effort_refused else self.spec.with_effort(expected)
 
 
 class Replay:
@@ -121,13 +121,13 @@ class Replay:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """A sentence about records that do not follow from those before them, if there are any."""
+        """A sentence about records that do not follow from earlier records, or nothing if there are none."""
         return self._state.complaints
 
     def first_difference(self) -> Difference | None:
         """Return the first difference, or ``None``.
 
-        The comparison ends at a record that does not follow from those before it, since some of those are lost.
+        The comparison ends at a record that does not follow from earlier records, because some of them are lost.
         """
         for entry in self._entries:
             found = self._check(entry)
@@ -161,7 +161,7 @@ class Replay:
                 self._effort = self._state.effort
                 self._make_main()
                 lines = self._parsed_lines([id])
-                self._agent(MAIN).begin(lines[0].message if lines else "")
+                self._agent(MAIN).reset_for_run(lines[0].message if lines else "")
             case records.AgentStarted():
                 self._start_agent(record)
             case records.Message():
@@ -188,7 +188,7 @@ class Replay:
     def _reset_agents(self) -> None:
         """Reset the state of all agents' runs, as happens when a process opens the session."""
         for name in self._state.agents:
-            self._agent(name).begin("")
+            self._agent(name).reset_for_run("")
         self._make_main()
 
     def _make_main(self) -> None:
@@ -204,24 +204,25 @@ class Replay:
     def _start_agent(self, record: records.AgentStarted) -> None:
         """Build the spec of a started agent from today's configuration."""
         agent, parent = self._agent(record.name), self._agent(record.agent).spec
-        agent.begin(record.task)
-        made = None if parent is None else self._today.make(record.kind, record.name, parent, record.parent_id)
+        agent.reset_for_run(record.task)
+        made = None if parent is None else self._today.make_spec(record.kind, record.name, parent, record.parent_id)
         agent.spec = None if made is None else made.with_context(self._session_context)
 
     # ----------------------------------------------------------------------------------------------------- comparing
 
-    def _check_instructions(self, read: records.InstructionsRead) -> Difference | None:
-        """Compare ``read`` with today's instructions, if it is the last record of instructions.
+    def _check_instructions(self, record: records.InstructionsRead) -> Difference | None:
+        """Compare recorded instructions with today's instructions, if ``record`` is the last record of instructions.
 
-        Empty instructions are not compared, since the program may have been one that reads none.
+        Empty instructions are not compared, since the session may have been opened by a program that reads none.
         """
         opened = self._state.session
-        if read is not self._last_instructions or not read.text or opened is None:
+        if record is not self._last_instructions or not record.text or opened is None:
             return None
         text = self._today.instructions(Path(opened.workspace))
-        if text is None or text == read.text:
+        if text is None or text == record.text:
             return None
-        return Difference(MAIN, 0, "the project instructions are different", read.text.splitlines(), text.splitlines())
+        recorded, today = record.text.splitlines(), text.splitlines()
+        return Difference(MAIN, 0, "the project instructions are different", recorded, today)
 
     def _check_line(self, line: records.Line) -> Difference | None:
         """Compare the kind and urgency of a line with those that today's rules give to the line."""
@@ -266,9 +267,9 @@ class Replay:
         return None
 
     def _compare_text(self, record: records.Message, today: str | None) -> Difference | None:
-        """Compare the text of a message, without attached files, with the text ``today``.
+        """Compare the text of a message, without attached files, with the text that the message would have today.
 
-        ``today`` is ``None`` if today no message would be sent.
+        ``today`` is this text, or ``None`` if no message would be sent today.
         """
         first = record.message.blocks[0]
         recorded = first.text if isinstance(first, Text) else ""
@@ -287,7 +288,7 @@ class Replay:
     def _deliver(self, record: records.Message, agent: _Agent, lines: Sequence[Line], *, is_after_reply: bool) -> str:
         """Deliver lines to an agent, and return the message that today's handler prompt composes from them.
 
-        This updates the agent's unanswered lines and what is expected of its next reply.
+        Also update the agent's unanswered lines and what is expected of its next reply.
         """
         assert agent.spec is not None
         assert record.point is not None
@@ -322,7 +323,7 @@ class Replay:
     def _begin_request(self, record: records.RequestSent) -> None:
         """Prepare the check of a request, and compose its expected tail.
 
-        Must be called before the record is applied to the state, since that marks the plan as known to the model.
+        Must be called before the record is applied to the state: the record marks the plan as known to the model.
         """
         agent = self._agent(record.agent)
         if record.attempt == 1:
@@ -361,7 +362,7 @@ class Replay:
         call, sent = agent.call, agent.sent
         call.is_open = False
         call.dropped += record.parameters
-        agent.refuses_effort |= "effort" in record.parameters and agent.expected.overrides.effort is None
+        agent.is_effort_refused |= "effort" in record.parameters and agent.expected.overrides.effort is None
         if record.refused:
             call.knows_tools = False
         is_cut_off = record.stop_reason == "max_tokens"
@@ -377,4 +378,4 @@ class Replay:
             return None
         if spec.limits.max_tokens is not None or spec.limits.max_cost_usd is not None:
             return None  # the budget may not have left another call
-        return Difference(name, iterations, "the run continues", NOTHING, resume.splitlines())
+        return Difference(name, iterations, "the run would continue", NOTHING, resume.splitlines())

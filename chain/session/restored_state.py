@@ -35,19 +35,19 @@ class RestoredState(State):
     def __init__(self) -> None:
         super().__init__()
         self.misfits: list[int] = []
-        """The ``seq`` of the records that do not follow from those before them, because some of those are lost."""
+        """The ``seq`` of each record that does not follow from earlier records, because some of them are lost."""
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """A sentence about the records that were repaired or skipped, if there are any."""
+        """A sentence about the records that were repaired or skipped, or nothing if there are none."""
         named = ", ".join(map(str, self.misfits[:MAX_FAULTS])) + (", ..." if len(self.misfits) > MAX_FAULTS else "")
-        said = "records of the journal refer to missing records, and were repaired with notes or skipped"
+        said = "records of the journal refer to missing records, so these records were repaired or skipped"
         return (f"{said}: {named}.",) if named else ()
 
     def read(self, entry: Entry) -> list[Event]:
         """Apply the next record of a journal, and return the events that a running session emitted for it.
 
-        A record that does not follow from those before it is repaired or skipped, and its ``seq`` added to ``misfits``.
+        If the record does not follow from earlier records, repair or skip it, and add its ``seq`` to ``misfits``.
         """
         try:
             return self._apply_and_reconstruct(entry)

@@ -34,7 +34,7 @@ from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.accepted import AcceptedLine
 from chain.messages import Image, replace_images
-from chain.session.jobs import record_lost
+from chain.session.jobs import record_lost_jobs
 from chain.session.restored_state import RestoredState
 from chain.session.runs import SessionRuns
 from chain.text.wording import MAIN, PROGRAM_ENDED, pluralize
@@ -49,7 +49,7 @@ class LoadedSession:
     """The result of reading a journal.
 
     ``past`` are the latest events: up to ``MAX_PAST``, and one more if there are earlier ones. ``complaints`` are
-    sentences about faults of the journal. ``seq`` is that of the last record.
+    sentences about faults of the journal. ``seq`` is the number of the last record.
     """
 
     state: RestoredState
@@ -62,7 +62,7 @@ class LoadedSession:
 class Resumed:
     """The data that front ends show of a resumed session.
 
-    ``past`` are its latest events; ``has_earlier``: there were more. ``recovered`` are the events of the records that a
+    ``past`` are the latest events; ``has_earlier``: there were more. ``recovered`` are the events of the records that a
     crash prevented. ``changes`` are sentences about faults of the journal and changes of the configuration.
     ``returned`` are lines that go back to the user's editor, because the user ended the last run or the service refused
     them. ``was_cut``: the last run ended because its process ended. ``draft`` is the text that was in the editor.
@@ -106,14 +106,14 @@ def with_stored_images(entry: Entry, read_image: ReadAttachment) -> Entry:
 class SessionRestorer:
     """The writer of the records that a crash prevented. It runs before any task of the chain."""
 
-    def __init__(self, read: LoadedSession, session: SessionRuns, children: Children, shared: Shared) -> None:
-        self._read = read
-        self._state = read.state
+    def __init__(self, loaded: LoadedSession, session: SessionRuns, children: Children, shared: Shared) -> None:
+        self._loaded = loaded
+        self._state = loaded.state
         self._session = session
         self._children = children
         self._shared = shared
         self._recovered: list[events.Event] = []
-        kinds = dict.fromkeys(agent.kind for agent in read.state.children)
+        kinds = dict.fromkeys(agent.kind for agent in loaded.state.children)
         self._lost_kinds = {kind: why for kind in kinds if (why := children.problem_of(kind))}
 
     def resume(self) -> Resumed:
@@ -122,21 +122,21 @@ class SessionRestorer:
         Raise ``JournalError`` if a record cannot be written. The session can then be resumed again.
         """
         state = self._state
-        changed = [*describe_changes(self._read, self._session), *self._describe_lost_agents()]
+        changed = [*describe_changes(self._loaded, self._session), *self._describe_lost_agents()]
         was_cut = ((state.is_running and not state.only_compacts) or state.has_lost_run) and not state.was_ended
         self._shared.journal.connect(self._apply, emit=lambda event: None)
         returned = self._write_missing()
-        self._read.past.extend(state.reopened_events())
+        self._loaded.past.extend(state.reopened_events())
         # The receipts of these records are among the past events, so the next result must not list them.
         self._shared.ledger.reset_outcomes()
-        past = tuple(self._read.past)
+        past = tuple(self._loaded.past)
         has_earlier, recovered = len(past) > MAX_PAST, tuple(self._recovered)
         return Resumed(past[-MAX_PAST:], changed, returned, has_earlier, was_cut, recovered, state.draft)
 
     def _apply(self, entry: Entry) -> Sequence[events.Event]:
         """Apply a record that was missing. Add its events to the past ones, and return them."""
         recorded = self._state.read(entry)
-        self._read.past.extend(recorded)
+        self._loaded.past.extend(recorded)
         self._recovered.extend(recorded)
         return recorded
 
@@ -159,7 +159,7 @@ class SessionRestorer:
             self._session.executor.catch_up()  # a full disk may have left calls open
         returned = [a for a in state.lines.on_record.values() if self._settle(a, withdrawn, was_ended=was_ended)]
         self._readdress()
-        record_lost(state, journal, self._session.tree.main.inbox)
+        record_lost_jobs(state, journal, self._session.tree.main.inbox)
         if was_running:
             main = state.main
             journal.record(records.Result("interrupted", PROGRAM_ENDED, main.iteration, main.usage, program_ended=True))
@@ -185,7 +185,7 @@ class SessionRestorer:
     def _readdress(self) -> None:
         """Move the lines of other agents to the main agent's inbox, in the order of acceptance.
 
-        They include lines that were to act at once but did not.
+        Lines that were to act at once but did not are moved as well.
         """
         lines = self._state.lines
         waiting = sorted((*lines.waiting, *lines.unfinished()), key=attrgetter("number"))
@@ -207,17 +207,17 @@ class SessionRestorer:
 
 
 def record_opening(session: SessionRuns, shared: Shared, *, session_context: str) -> None:
-    """Write the record that a session was opened or resumed. Raise ``JournalError``."""
+    """Record that a session was opened or resumed. Raise ``JournalError`` if this cannot be recorded."""
     spec, journal = session.spec, shared.journal
     tools = tuple(tool.name for tool in spec.registry)
     workspace = str(shared.workspace)
     journal.record(records.Session(journal.id, VERSION, spec.model.name, workspace, tools, session_context))
 
 
-def describe_changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]:
+def describe_changes(loaded: LoadedSession, session: SessionRuns) -> Sequence[str]:
     """Return sentences about faults of a resumed session and about differences from its earlier configuration."""
-    known, spec, before = read.state, session.spec, read.state.session
-    found = list(read.complaints)
+    known, spec, before = loaded.state, session.spec, loaded.state.session
+    found = list(loaded.complaints)
     if before is not None and _version_key(before.version) > _version_key(VERSION):
         found.append(
             f"The session was last written by chain {before.version}; records unknown to {VERSION} are preserved."
@@ -237,7 +237,7 @@ def describe_changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]
             for agent in calls
             for call in agent.history.conversation.open_calls
         )
-        tools = f", {pluralize(ran, 'tool')} running" if ran else ""
+        tools = f", with {pluralize(ran, 'tool')} running" if ran else ""
         found.append(f"The program ended in the middle of the last run{tools}.")
     return found
 

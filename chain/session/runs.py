@@ -61,7 +61,7 @@ class SessionRuns:
     """The runs of a session's main agent, of which at most one is active.
 
     ``interactive``: a person types the lines. Waiting lines then stay queued after a run that used up its iterations,
-    and a refused line is not a failure, since its text is still in the editor. At the start of a run,
+    and refused lines do not affect the exit code, since the editor keeps their text. At the start of a run,
     ``load_instructions`` reads the project's instructions, and ``server_tools`` lists the tools of servers.
     """
 
@@ -112,17 +112,17 @@ class SessionRuns:
 
     def start(self, query: AcceptedLine) -> None:
         """Start a run with this query. No run may be active."""
-        self._activate(self._new_run(query))
+        self._activate(self._create_run(query))
 
     def start_waiting(self) -> bool:
-        """Start a run with the waiting lines. Return ``False`` if none wait, a run is active or the session closes."""
-        run = None if self.active is not None or self.is_closing else self._run_of_waiting()
+        """Start a run with the waiting lines. Return ``False`` if no line waits or no run can start."""
+        run = None if self.active is not None or self.is_closing else self._create_waiting_run()
         if run is not None:
             self._activate(run)
         return run is not None
 
     def _activate(self, run: Run) -> None:
-        """Make a run the active one. Record its start, unless ``_end`` is being executed, which then records it."""
+        """Make a run active, and record the run's start. While ``_end`` is running, leave the record to ``_end``."""
         self.tree.main.run = run
         self._changed.set()
         if not self._is_ending:
@@ -144,7 +144,7 @@ class SessionRuns:
         if self.active is not None:
             self.active.focus = focus
             return
-        self._activate(self._run_of_compaction(focus))
+        self._activate(self._create_compaction_run(focus))
 
     def interrupt(self) -> bool:
         """Cancel the active run on the user's behalf, and withdraw open questions. Return whether a run was active."""
@@ -185,7 +185,7 @@ class SessionRuns:
                 self._end(self.active, Outcome("error", "The program ended in the middle of the run."))
 
     async def wait_idle(self) -> None:
-        """Wait until no run is active and every event of the last one has been emitted."""
+        """Wait until no run is active and every event of the last run has been emitted."""
         await trio.lowlevel.checkpoint()
         while True:
             while self.active is not None:
@@ -214,10 +214,10 @@ class SessionRuns:
             self._inbox.drain_all()
         leftover = () if keeps else self._inbox.all_lines()
         self.tree.main.agent.spec = self.spec
-        self.tree.main.run = self._run_of_waiting(outcome.status)
+        self.tree.main.run = self._create_waiting_run(outcome.status)
         if run.focus is not None and can_continue and outcome.status in ("done", "max_iterations", "truncated"):
             # The compaction was asked for when no iteration was left.
-            self.tree.main.run = self.tree.main.run or self._run_of_compaction(run.focus)
+            self.tree.main.run = self.tree.main.run or self._create_compaction_run(run.focus)
             self.tree.main.run.focus = run.focus
         # A listener of the result may start the next run. The start is recorded after this step.
         self._is_ending = True
@@ -292,17 +292,17 @@ class SessionRuns:
     async def read_instructions(self) -> None:
         """Read the project's instructions, and use them if they have changed. Must not be called within a run.
 
-        Raise ``JournalError`` if they cannot be recorded. The previous ones then stay in use.
+        Raise ``JournalError`` if new instructions cannot be recorded. The previous ones then stay in use.
         """
-        read = await self._load_instructions(self.state.instructions)
-        if read != self.state.instructions:
-            self._record_and_use(read)
+        record = await self._load_instructions(self.state.instructions)
+        if record != self.state.instructions:
+            self._record_and_use(record)
 
     async def _prepare(self, run: Run) -> None:
-        """Read the instructions and list the server tools for a run. A stop or an interrupt cancels this."""
+        """Read the instructions and list the server tools for a run. A stop or an interrupt cancels both."""
         if not run.is_ending:
             # If the disk is full, the run fails by itself at its first message.
-            with run.cut_by("stop", "interrupt"), suppress(JournalError):
+            with run.cut_scope("stop", "interrupt"), suppress(JournalError):
                 await self.read_instructions()
                 if self._has_new_directory:
                     self.use_context()
@@ -311,9 +311,9 @@ class SessionRuns:
                     if offered != self.state.server_tools:
                         self._record_and_use(offered)
 
-    def _record_and_use(self, read: records.InstructionsRead | records.ServerTools) -> None:
+    def _record_and_use(self, record: records.InstructionsRead | records.ServerTools) -> None:
         """Record new instructions or server tools, and use them in the run that starts."""
-        recorded = self._journal.record(read)
+        recorded = self._journal.record(record)
         self.use_context()
         self._journal.emit_after_acks(recorded.emit)
 
@@ -334,8 +334,8 @@ class SessionRuns:
     def add_directory(self, path: str) -> bool:
         """Allow tools to read a directory, and to edit files in it with approval.
 
-        Return ``False`` if this was already allowed. The main agent's system prompt names the directory from the next
-        run on. Raise ``UserError`` if there is no such directory, and ``JournalError`` if it cannot be recorded.
+        Return ``False`` if they already may do so. The main agent's system prompt names the directory from the next
+        run on. Raise ``UserError`` if there is no such directory, and ``JournalError`` if the record fails.
         """
         real = added_root(self._shared.workspace, self.state.added_directories, path)
         if real == Path():
@@ -370,7 +370,7 @@ class SessionRuns:
             self._journal.emit_after_acks(self._journal.record(records.Mode(mode)).emit)
 
     def use_effort(self, level: str) -> None:
-        """Use this effort from the next run on.
+        """Use the effort ``level`` from the next run on.
 
         Raise ``UserError`` if the session is closing, and ``JournalError`` if the change cannot be recorded.
         """
@@ -393,7 +393,7 @@ class SessionRuns:
         return replace(self.spec, model=model, limits=limits)
 
     def _record_plan_change(self, change: PlanChange) -> None:
-        """Record and emit a change of the plan. If this fails, raise ``JournalError``; the plan is unchanged."""
+        """Record and emit a change of the plan. Raise ``JournalError``, and leave the plan unchanged, if this fails."""
         self._journal.emit_after_acks(self._journal.record(change).emit)
 
     async def end_runs(self) -> None:
@@ -412,24 +412,24 @@ class SessionRuns:
         finally:
             await close_models(models)
 
-    def _run_of_waiting(self, ended: events.Status | None = None) -> Run | None:
-        """Return a run for the waiting lines, or ``None`` if they start none.
+    def _create_waiting_run(self, ended: events.Status | None = None) -> Run | None:
+        """Take the oldest follow-up from the inbox, and return a run with it as the query and with the waiting lines.
 
-        The oldest follow-up is taken from the inbox as the query. The other lines, except later follow-ups, are
-        delivered before the first model call. ``ended`` is the status of a run that ends in this step. Then lines of
-        jobs alone start a run only if the status is ``done`` and one of the jobs wakes the session.
+        Return ``None`` if no waiting line starts a run. The run delivers the other lines, except later follow-ups,
+        before its first model call. ``ended`` is the status of a run that ends in this step: lines of jobs alone then
+        start a run only if the status is ``done`` and one of the jobs wakes the session.
         """
-        query = self._inbox.next_follow_up()
+        query = self._inbox.take_follow_up()
         lines = self._inbox.waiting()
         is_wanted = any(ended is None or a.line.kind != "job" or (ended == "done" and a.wakes) for a in lines)
-        return self._new_run(query) if query is not None or is_wanted else None
+        return self._create_run(query) if query is not None or is_wanted else None
 
-    def _run_of_compaction(self, focus: str) -> Run:
-        run = self._new_run(None)
+    def _create_compaction_run(self, focus: str) -> Run:
+        run = self._create_run(None)
         run.focus, run.only_compacts = focus, True
         return run
 
-    def _new_run(self, query: AcceptedLine | None) -> Run:
+    def _create_run(self, query: AcceptedLine | None) -> Run:
         return Run(query, delegating=Delegation(self.children, self.tree.main))
 
 

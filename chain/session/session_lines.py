@@ -32,7 +32,7 @@ class SessionLines:
         return self._ledger.receipts
 
     def settled(self) -> LineOutcomes:
-        """Return and clear the outcomes of lines since the last result or the last call, whichever was later."""
+        """Return and clear the outcomes of lines since the last result, or since the last call if that was later."""
         return self._ledger.settled()
 
     def find(self, id: str) -> AcceptedLine:
@@ -46,7 +46,7 @@ class SessionLines:
     def drop(self, id: str, reason: str = "") -> str:
         """Drop a waiting line, ignoring the case of its id, and return its text.
 
-        Raise ``UserError`` if no such line waits, or if a running tool has acted on it.
+        Raise ``UserError`` if no such line waits, or if a running tool has acted on the line.
         """
         return self._tree.drop(id, reason).line.text
 
@@ -73,11 +73,11 @@ class SessionLines:
         return self._line_router.needs_no_room(IncomingLine(parse_line(text, urgency=urgency, local=False), to=to))
 
     async def wait_for_change(self) -> None:
-        """Wait until an inbox may have room, or the chain is closed. Callers must check which one it is."""
+        """Wait until an inbox may have room, or the chain is closed. Callers must check which of both happened."""
         await self._ledger.room.wait()
 
     def refuse(self, text: str, reason: str, *, id: str = "", origin: Origin = "prompt") -> SubmitResult:
-        """Refuse a text that cannot be read as a line, and publish the reason to its sender."""
+        """Refuse a text that cannot be read as a line, and publish the reason to the sender."""
         return self._line_router.refuse(IncomingLine(Line(text, "redirect", text), id, origin), reason)
 
     def mark_unsent(self, written: str, reason: str, *, id: str = "") -> None:

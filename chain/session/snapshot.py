@@ -24,7 +24,7 @@ class Snapshot:
         self._questions: dict[str, events.Question] = {}
 
     def update(self, event: Event) -> None:
-        """Update the snapshot by an emitted event."""
+        """Update the snapshot with an emitted event."""
         match event:
             case events.TextDelta():
                 self._replies.setdefault(event.agent, []).append(event)

@@ -68,7 +68,7 @@ class State:
         """The latest ``Session`` record; ``None`` if there is none."""
         self.model = ""
         self.mode: Mode = DEFAULT_MODE
-        """Which calls need the user's approval."""
+        """The mode, which decides which tool calls need the user's approval."""
         self.effort = ""
         """The effort that the user asked for. If it is empty, the effort in the model's definition is used."""
         self.instructions = records.InstructionsRead()
@@ -116,7 +116,7 @@ class State:
         self.changed = 0.0
         """The time of the last record, in seconds since the epoch."""
         self.trace_path: Callable[[], str | None] = lambda: None
-        """Returns the path of the debug trace, which events name. It is not part of the state."""
+        """A function that returns the path of the debug trace, for events. The function is not part of the state."""
 
     @property
     def children(self) -> list[AgentState]:
@@ -238,7 +238,7 @@ class State:
                 return self._apply_instructions(record, at)
             case records.DirectoryAdded(path=path):
                 self.added_directories.append(Path(path))
-                message = f"Added {path}: tools may read it, and edit in it with your approval."
+                message = f"Added {path}: tools may read it, and edit files in it with your approval."
                 return [events.Notice(time=at, message=message)]
             case records.ServerTools():
                 self.server_tools = record
@@ -269,7 +269,7 @@ class State:
     def waiting_events(self) -> Iterator[Event]:
         """Yield events that describe the plan and the waiting lines of a session that was just opened.
 
-        Its first subscribers need them, since the events of the earlier process are not emitted again.
+        The first subscribers need these events, since the events of the earlier process are not emitted again.
         """
         if self.plan.tasks:
             yield events.PlanChanged(tasks=views_of(self.plan.tasks), by="user")
@@ -288,7 +288,7 @@ class State:
         before = main.history.snapshot()
         main.history.words.run += 1
         main.began, main.iteration, main.reported_iteration, main.usage = at, 0, 0, Usage()
-        for query in self.lines.leave([record.id]):
+        for query in self.lines.remove_waiting([record.id]):
             id, line = query.id, query.line
             self.first_query = self.first_query or query.record.text
             # "[USER ADDED] " is for the model.
@@ -380,7 +380,7 @@ class State:
         return self._make_event(events.LineQueued, line, at, **more)
 
     def _apply_receipt(self, record: records.Receipt, at: float) -> Event:
-        found = self.lines.leave([record.id])
+        found = self.lines.remove_waiting([record.id])
         known = [{"id": a.id, "text": a.record.text, "kind": a.record.kind, "origin": a.origin} for a in found]
         receipt = self._make_event(events.Receipt, record, at, **(known[0] if known else {"text": ""}))
         for accepted in found:
@@ -434,7 +434,7 @@ class State:
         is_interruption = record.point not in (None, Point.START)
         if is_interruption:
             agent.iteration = record.iteration or agent.iteration
-        lines = self.lines.leave(record.line_ids)
+        lines = self.lines.remove_waiting(record.line_ids)
         outcomes = dict(zip(record.line_ids, record.outcomes, strict=False))
         for line in lines:
             line.is_carried_out |= bool(outcomes.get(line.on_record))
@@ -514,8 +514,8 @@ class State:
     def _make_event(self, event_class: type[_E], record: Any, at: float, /, **more: Any) -> _E:  # noqa: ANN401 - a dataclass
         """Return an event of this class.
 
-        It gets the fields that all events have, the fields that the record has too, and the fields in ``more``. A later
-        one of these replaces an earlier one.
+        Its values are those of the common fields of all events, then those of the fields that the record also has, then
+        ``more``. A later value of a field replaces an earlier one.
         """
         untyped: Any = event_class  # its parameters are unknown here
         record_class: Any = type(record)

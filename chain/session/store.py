@@ -33,11 +33,11 @@ ROWS_PER_CHECK = 100
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that is open for writing. If it was resumed, ``read`` is the result of reading its journal."""
+    """A session that is open for writing. If it was resumed, ``loaded`` is the result of reading its journal."""
 
     journal: Journal
     state: State
-    read: LoadedSession | None = None
+    loaded: LoadedSession | None = None
 
 
 class Store(Protocol):
@@ -101,7 +101,7 @@ class FileStore:
             raise self._unusable(error) from None
 
     def _make_folder(self) -> None:
-        """Create the folder if it is missing, readable only by the user. Raise ``SessionError``."""
+        """Create the folder if it is missing, readable only by the user. Raise ``SessionError`` if this fails."""
         try:
             _make_folder(self._folder)
             if self._folder.stat().st_mode & 0o077:
@@ -110,7 +110,7 @@ class FileStore:
             raise self._unusable(error) from None
 
     def _unusable(self, error: OSError) -> SessionError:
-        why = f"sessions cannot be stored here: {error.strerror}; make it writable or set XDG_STATE_HOME"
+        why = f"sessions cannot be stored here: {error.strerror}; make the folder writable or set XDG_STATE_HOME"
         return SessionError(why, file=self._folder)
 
     @asynccontextmanager
@@ -127,10 +127,10 @@ class FileStore:
 
     @asynccontextmanager
     async def resume(self, id: str) -> AsyncIterator[OpenSession]:
-        """Open a session again. The journal is read in a worker thread, since a long one takes seconds."""
+        """Open an existing session. A worker thread reads the journal, since reading a long journal takes seconds."""
         self._make_folder()
-        path, file, read = await _THREADS.run(partial(_open_and_read, self._folder, id))
-        with _open_journal(path, file, read) as opened:
+        path, file, loaded = await _THREADS.run(partial(_open_and_read, self._folder, id))
+        with _open_journal(path, file, loaded) as opened:
             yield opened
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
@@ -176,13 +176,13 @@ class FileStore:
 
 
 @contextmanager
-def _open_journal(path: Path, file: DiskFile, read: LoadedSession | None = None) -> Iterator[OpenSession]:
+def _open_journal(path: Path, file: DiskFile, loaded: LoadedSession | None = None) -> Iterator[OpenSession]:
     """Yield the open session of a journal file. After the block, save its summary and close the file."""
-    state, seq = (State(), 0) if read is None else (read.state, read.seq)
+    state, seq = (State(), 0) if loaded is None else (loaded.state, loaded.seq)
     journal = Journal(file, id=path.stem, path=path, seq=seq)
     journal.connect(state.apply, emit=lambda event: None)
     try:
-        yield OpenSession(journal, state, read)
+        yield OpenSession(journal, state, loaded)
     finally:
         if state.session is not None:
             listing.save_summary(path, state, file.size)

@@ -53,7 +53,7 @@ class Trace:
 
     @property
     def path(self) -> str | None:
-        """The trace file of the active run, or of the last one."""
+        """The path of the trace file of the active run, or of the last run. ``None`` if there is no trace file."""
         return None if self._path is None else str(self._path)
 
     def on_event(self, event: events.Event) -> None:
@@ -134,7 +134,7 @@ class Trace:
             self._path, self._fd = self._new_file(event.query)
 
     def _new_file(self, query: str) -> tuple[Path, int]:
-        """Create the file of the next run and write its head. Return its path and a descriptor. Raise ``OSError``."""
+        """Create the file of the next run, and return its path and descriptor. Raise ``OSError`` if that fails."""
         while (path := self._folder / f"{self._session}-{self._number}.json").exists():
             self._number += 1
         head = json.dumps({"session": self._session, "run": self._number, "query": query}, ensure_ascii=False)

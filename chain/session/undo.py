@@ -43,7 +43,7 @@ class Undo:
             raise UserError(most)
         changes = [change for point in reversed(points) for change in point.changes]
         if changes and not journal.reads_attachments:
-            raise UserError("files can be restored only in a session on this machine; use /undo where it runs")
+            raise UserError("files can be restored only in a session on this machine; use /undo where the session runs")
         workspace = self._shared.workspace
         restored, left = restore_files(workspace, changes, journal.read_attachment)
         for each in restored:

@@ -244,7 +244,7 @@ async def test_retry_after_must_fit_the_time_left(
     async with checked_session(model, use=settings(timeout_s=timeout_s)) as session:
         result = await session.run("Do the task")
         if exceeded_limit:
-            message = f"try later; it asks to wait {retry_after} s, longer than {exceeded_limit}"
+            message = f"try later; the service asks to wait {retry_after} s, longer than {exceeded_limit}"
             assert (result.status, result.result, trio.current_time()) == ("error", message, 0)
         else:
             assert (result.result, trio.current_time()) == ("Answer.", retry_after)
@@ -572,7 +572,7 @@ async def test_a_stop_with_a_used_id_stops() -> None:
         assert session.chain.submit("stop", id="a1").what == "stopping"
         [refusal] = session.of(events.LineRefused)
         assert (refusal.id, refusal.text) == ("a1", "stop")
-        assert refusal.reason == "the id a1 was used before; give each line its own id; the run stops all the same"
+        assert refusal.reason == "the id a1 was used before; give each line its own id; the run stops nevertheless"
         gate.open.set()
         await session.chain.wait_idle()
         assert session.result.status == "cancelled_with_partial"

@@ -336,7 +336,7 @@ async def test_without_a_user_questions_are_decided_at_once() -> None:
     ("line", "hint"),
     [
         ("make", "allow it with --allow 'command(make)'"),
-        ("make it's", "no pattern can name it, and plain command would allow every call"),
+        ("make it's", "no pattern can name this call, and plain command would allow every call"),
     ],
     ids=["plain", "with a quotation mark"],
 )

@@ -135,7 +135,7 @@ def test_the_strongest_act_sets_the_phase() -> None:
 
 async def test_each_act_cuts_its_own_scopes() -> None:
     run = Run()
-    call, tools, wait = run.cut_by("stop", "now"), run.cut_by("now"), run.cut_by("stop")
+    call, tools, wait = run.cut_scope("stop", "now"), run.cut_scope("now"), run.cut_scope("stop")
     run.cut("now")
     assert [scope.cancel_called for scope in (call, tools, wait)] == [True, True, False]
     assert run.state == "running"

@@ -298,7 +298,7 @@ async def test_nothing_blocks_a_stop_rule() -> None:
         assert session.chain.submit("enough", id="mine").what == "stopping"
         [receipt] = [r for r in session.chain.lines.receipts if r.id == "mine"]
         assert receipt.state == "refused"
-        assert receipt.reason.endswith("No space left on device; the run stops all the same")
+        assert receipt.reason.endswith("No space left on device; the run stops nevertheless")
         disk.full = False
         gate.open.set()
         await session.chain.wait_idle()

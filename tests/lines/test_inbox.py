@@ -233,7 +233,7 @@ async def test_senders_are_notified_of_room(nursery: trio.Nursery) -> None:
     for take, expected_sizes in (
         (desk.inbox.waiting, []),
         (desk.inbox.drain, []),
-        (desk.inbox.next_follow_up, [1]),
+        (desk.inbox.take_follow_up, [1]),
         (desk.inbox.drain_all, [1, 0]),
         (lambda: desk.inbox.drop(desk.put("d").id), [1, 0, 0]),
     ):
@@ -250,7 +250,7 @@ async def test_lines_are_drained_in_order(desk: Desk) -> None:
     assert desk.inbox.has_urgent
     assert texts(desk.inbox.drain()) == ["a", "!b", "c?"]
     assert not desk.inbox.has_urgent
-    follow_up = desk.inbox.next_follow_up()
+    follow_up = desk.inbox.take_follow_up()
     assert follow_up is not None
     assert (follow_up.line.text, texts(desk.inbox.waiting())) == ("then: d", ["then: e"])
 
@@ -295,17 +295,17 @@ async def test_each_adjustment_is_given_once(desk: Desk) -> None:
     given = set[str]()
     focus, plain = desk.put("focus on prices"), desk.put("and hurry")
 
-    assert desk.inbox.adjustments(given) == (Adjustment("focus_query", "prices"),)
+    assert desk.inbox.use_adjustments(given) == (Adjustment("focus_query", "prices"),)
     with pytest.raises(UserError, match="a running tool has acted on L1 already"):
         desk.inbox.drop("L1")
     skip = desk.put("skip docs")
-    assert desk.inbox.adjustments(given) == (Adjustment("skip_source", "docs"),)
-    assert desk.inbox.adjustments(given) == ()
+    assert desk.inbox.use_adjustments(given) == (Adjustment("skip_source", "docs"),)
+    assert desk.inbox.use_adjustments(given) == ()
 
     assert [line.is_used for line in (focus, plain, skip)] == [True, False, True]
-    assert desk.inbox.adjustments(set()) == (Adjustment("focus_query", "prices"), Adjustment("skip_source", "docs"))
+    assert desk.inbox.use_adjustments(set()) == (Adjustment("focus_query", "prices"), Adjustment("skip_source", "docs"))
     assert desk.inbox.drain() == (focus, plain, skip)
-    assert desk.inbox.adjustments(set()) == ()
+    assert desk.inbox.use_adjustments(set()) == ()
     assert focus.is_used, "also after the line has left the inbox"
 
 

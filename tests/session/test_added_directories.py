@@ -126,7 +126,7 @@ async def test_a_directory_can_be_added_during_a_session(place: Project) -> None
         assert chain.runs.add_directory("../lib")
         assert not chain.runs.add_directory(str(place.lib / "deep")), "its parent was added already"
         assert "lib/b.txt" in await place.ask(chain, f"read {place.lib}/b.txt")
-    assert place.notices == [f"Added {place.lib}: tools may read it, and edit in it with your approval."]
+    assert place.notices == [f"Added {place.lib}: tools may read it, and edit files in it with your approval."]
 
 
 async def test_an_added_directory_is_restored_and_added_once(place: Project) -> None:

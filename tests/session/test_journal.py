@@ -370,11 +370,11 @@ async def test_an_unusable_folder_is_named_with_the_remedy(tmp_path: Path) -> No
 async def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir(mode=0o500)
-    with pytest.raises(SessionError, match="Permission denied; make it writable or set XDG_STATE_HOME"):
+    with pytest.raises(SessionError, match="Permission denied; make the folder writable or set XDG_STATE_HOME"):
         FileStore(state).check()
     state.chmod(0o700)
     (state / "sessions").mkdir(mode=0o500)
-    with pytest.raises(SessionError, match="Permission denied; make it writable or set XDG_STATE_HOME"):
+    with pytest.raises(SessionError, match="Permission denied; make the folder writable or set XDG_STATE_HOME"):
         async with FileStore(state).open_new(tmp_path):
             pytest.fail("a session was opened in a folder that is not writable")
 

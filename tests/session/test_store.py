@@ -50,7 +50,7 @@ async def write_session(journal: Journal, *more: records.Record, workspace: Path
 async def create_session(store: Store, *more: records.Record, workspace: Path | str = "/somewhere") -> str:
     """Create a closed session with one waiting line. Return its id."""
     async with store.open_new(Path(workspace)) as opened:
-        assert opened.read is None
+        assert opened.loaded is None
         return await write_session(opened.journal, *more, workspace=workspace)
 
 
@@ -77,14 +77,14 @@ async def test_a_summary_file_follows_its_session(tmp_path: Path) -> None:
 async def test_a_resumed_session_has_its_records(store: Store) -> None:
     id = await create_session(store)
     async with store.resume(id) as opened:
-        assert opened.read is not None
-        assert list(opened.read.state.lines.on_record) == ["L1"]
-        assert (opened.journal.id, opened.journal.seq, opened.read.complaints) == (id, 2, ())
+        assert opened.loaded is not None
+        assert list(opened.loaded.state.lines.on_record) == ["L1"]
+        assert (opened.journal.id, opened.journal.seq, opened.loaded.complaints) == (id, 2, ())
         opened.journal.record(records.Receipt("L1", "dropped", "main", 0))
         await opened.journal.sync()
     async with store.resume(id) as opened:
-        assert opened.read is not None
-        assert opened.read.state.lines.on_record["L1"].state == "dropped"
+        assert opened.loaded is not None
+        assert opened.loaded.state.lines.on_record["L1"].state == "dropped"
 
 
 async def test_a_session_has_only_one_writer(store: Store) -> None:

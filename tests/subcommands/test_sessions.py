@@ -170,7 +170,7 @@ def test_an_open_session_is_marked_and_not_deleted(home: Path) -> None:
         (["show"], ["chain sessions show needs one id"]),
         (["list", "a"], ["chain sessions list has no arguments"]),
         (["show", "zzz"], ["no session 'zzz'", "chain sessions list"]),
-        (["export", "2"], ["matches 2 sessions", "give more of the id"]),
+        (["export", "2"], ["matches 2 sessions", "type more of the id"]),
         (["export", "zzz", "--output", "x"], ["no session 'zzz'"]),
         (["export", "ID", "--output", "no/such/folder.md"], ["no/such/folder.md"]),
         (["export", "ID", "--output", "a.foo"], ["foo", "md, json, html", "--format"]),
