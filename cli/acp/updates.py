@@ -1,7 +1,7 @@
-"""Converts events to session updates. Pure, except that it remembers earlier events.
+"""Converts a chain's events to session updates of the protocol. Pure, except that it remembers earlier events.
 
-A child agent's text becomes reasoning, since its answer is also the result of the call that started it. ``_meta.chain``
-of a child's update names the child and that call.
+The text of a child agent is sent as reasoning, since the child's answer is also the result of the call that started the
+child. ``_meta.chain`` of a child's update names the child and that call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_SHOWN_OUTPUT = 4_000
 
 _TASK_STATES = {"PENDING": "pending", "DONE": "completed", "FAILED": "completed"}
 _SILENT = frozenset({"done", "interrupted", "error", "empty", "context_full"})
-"""Statuses whose result is not sent as a message: a reply was sent already, or the answer to the prompt has it."""
+"""Statuses of runs whose result is not sent as a message: the replies or the answer to the prompt contain it."""
 
 
 @dataclass(slots=True)
@@ -54,14 +54,14 @@ class UpdateBuilder:
     """The ids of lines that the editor shows as its own prompts."""
     _window: int = 0
     _prefix: str = field(default_factory=lambda: secrets.token_hex(4))
-    """The start of message ids. It differs from that of an earlier process."""
+    """The start of all message ids. It is random, so that ids differ from those of earlier processes."""
 
-    def expect(self, line: str) -> None:
-        """Send no update when this line starts a run, since the editor shows the line as its own prompt."""
-        self._prompt_lines.add(line)
+    def omit_query(self, line_id: str) -> None:
+        """Return no update for the query of the run that this line starts: the editor shows it as its own prompt."""
+        self._prompt_lines.add(line_id)
 
     def updates(self, event: events.Event, *, includes_errors: bool = True) -> Sequence[Update]:
-        """Return the updates for an event, with the error of a failed run only if ``includes_errors``."""
+        """Return the updates for an event. Omit the error of a failed run unless ``includes_errors``."""
         match event:
             case events.TextDelta(agent=agent, text=text):
                 if agent == MAIN:
@@ -73,7 +73,7 @@ class UpdateBuilder:
                 self._end_messages(event.agent)
                 return []
             case events.Retry(reason=reason, delay_s=delay):
-                note = f"{reason}; asked again in {delay:.0f} s. The text of this reply so far does not count."
+                note = f"{reason}; retrying in {delay:.0f} s. Ignore the part of this reply shown so far."
                 return [self._whole_message("agent_thought_chunk", note, event)]
             case events.UsageReport(agent="main", context_window=int(size)):
                 self._window = size
@@ -194,7 +194,7 @@ class UpdateBuilder:
         )
 
     def _description(self, name: str, input: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the fields that an editor shows of a call before its result."""
+        """Return the fields of an update that describe a call before its result is known."""
         title = shown_calls.title_of(name, input)
         return {"title": title, "kind": self._kind_of(name), "locations": locations_of(input, self.workspace)}
 

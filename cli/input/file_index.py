@@ -1,4 +1,4 @@
-"""An index for fuzzy matching of all files in the workspace and in added directories, and git's ignore rules."""
+"""An index of all files in the workspace and in added directories, for fuzzy matching; and git's ignore rules."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from chain.app.toolbox import LEFT_OUT
 from chain.concurrency.threads import run_with_timeout
 
 MAX_INDEXED = 100_000
-"""Maximum files of an index. At each key, matching takes about a microsecond for each file."""
+"""Maximum files of an index. Matching them takes about a microsecond per file, each time a key is pressed."""
 
 MAX_RANKED = 20_000
-"""Maximum matches that are ranked, which takes some hundredths of a second. A single letter may match more files."""
+"""Maximum matches that are ranked, in some hundredths of a second. Further matches of a short text are ignored."""
 
 INDEX_S = 5.0
 """Maximum seconds to read the names of all files. If the disk is slower, the index is incomplete."""
 
 INDEX_FRESH_S = 10.0
-"""Age of an index in seconds from which the next key starts to read the names again, in the background."""
+"""Seconds after which an index is old. Then the next key starts to read the names again, in the background."""
 
 MAX_IGNORE_FILE = 64 * 1024
 """Maximum bytes that are read from a ``.gitignore``."""
@@ -41,7 +41,7 @@ class IgnoreRule(NamedTuple):
     fits: Callable[[str], object]
     depth: int
     is_path: bool
-    """Whether the pattern must match the path below the folder. If not, it must match the last name of the path."""
+    """Whether the pattern is compared with the path below the folder; else it is compared with the last name alone."""
     only_folders: bool
     is_exception: bool
 
@@ -67,7 +67,7 @@ def _rule(row: str, depth: int) -> IgnoreRule:
 
 
 def is_ignored(parts: Sequence[str], is_folder: bool, rules: Iterable[IgnoreRule]) -> bool:
-    """Return whether git would ignore a path. The last matching rule decides. The path's folder must not be ignored."""
+    """Return whether git ignores a path whose folder it does not ignore. The last matching rule decides."""
     found = parts[-1] == ".git"
     for rule in rules:
         if rule.only_folders and not is_folder:
@@ -102,7 +102,7 @@ class _Reading:
         return time.monotonic() - self.began
 
     def read(self) -> None:
-        """Read the names of all files. Blocks."""
+        """Read the names of all files below ``roots``, and set ``complete``. Blocks."""
         try:
             for n, root in enumerate(self.roots):
                 room = MAX_INDEXED - len(self.files)
@@ -115,7 +115,7 @@ class _Reading:
 class _Match:
     """The matches of ``typed`` among the first ``searched_count`` files of a reading.
 
-    A text that begins with ``typed`` can only match files among these matches.
+    A longer text that begins with ``typed`` can match only these files.
     """
 
     reading: _Reading
@@ -132,15 +132,15 @@ class FileIndex:
         self._next: _Reading | None = None
         self._match = _Match(self._current)
 
-    def matches(self, typed: str, roots: Sequence[Path], count: int, patience: float) -> list[tuple[str, bool]]:
+    def matches(self, typed: str, roots: Sequence[Path], count: int, patience_s: float) -> list[tuple[str, bool]]:
         """Return the names of the ``count`` best matches, each with whether git ignores the file.
 
-        A file matches if its path contains the characters of ``typed`` in this order. The order of the matches: not
-        ignored first, then in the last name of the path, then with the fewest other characters in between. Wait for an
-        incomplete reading until it is ``patience`` seconds old.
+        A file matches if its path contains the characters of ``typed`` in order. The best matches are not ignored, are
+        in the last name of the path, and have the fewest other characters in between, in this order of importance. If
+        the names are still being read, wait until ``patience_s`` seconds after the start of the reading.
         """
         self.prepare(roots)
-        self._current.complete.wait(max(patience - self._current.age, 0))
+        self._current.complete.wait(max(patience_s - self._current.age, 0))
         typed = typed.casefold()
         files: Sequence[_File] = self._current.files
         found, before = len(files), self._match
@@ -162,9 +162,9 @@ class FileIndex:
         return [(name, is_ignored) for is_ignored, *_, name in heapq.nsmallest(count, ranked)]
 
     def prepare(self, directories: Sequence[Path]) -> None:
-        """Use the latest complete reading, or a new one if the directories have changed.
+        """Use the latest reading of these directories; if there is none, start one.
 
-        If the reading is old, start another one in the background.
+        If that reading is old, start another reading in the background.
         """
         roots = tuple(directories)
         if self._next is not None and self._next.complete.is_set():
@@ -178,13 +178,13 @@ class FileIndex:
 
 
 def _fuzzy_expression(text: str) -> re.Pattern[str]:
-    """Return a regular expression that finds the characters of a text in order, without backtracking."""
+    """Return a regular expression that finds the characters of a nonempty text in order, without backtracking."""
     first, *others = map(re.escape, text)
     return re.compile("".join([first, *(f"[^{each}]*{each}" for each in others)]))
 
 
 def _files_below(root: Path, deadline: float, *, is_added: bool) -> Iterator[_File]:
-    """Yield the files below a directory until the deadline, near ones first and those that git ignores last.
+    """Yield the files below a directory until the deadline: upper folders first, files that git ignores last.
 
     Skip links and folders of generated files.
     """

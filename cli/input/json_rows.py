@@ -12,7 +12,7 @@ from chain.lines.parse import MAX_LINE, Urgency, nearest_word
 from cli.input.splitter import RawLine
 
 MAX_SHOWN_ROW = 200
-"""Maximum characters of a malformed row that are shown."""
+"""Maximum characters of a malformed row that an error shows."""
 MAX_LINE_ID = 200
 """Maximum characters of a line's id, which is stored in the journal and in every receipt."""
 
@@ -28,7 +28,7 @@ _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 @dataclass(frozen=True, slots=True)
 class JsonLine:
-    """A line for the chain. Its sender chose the ``id``. ``to`` is its agent, empty for main."""
+    """A line. ``id`` is chosen by the sender, or empty. ``to`` names the agent; if empty, the chain chooses it."""
 
     text: str
     id: str = ""
@@ -70,7 +70,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A row that could not be parsed: the text to show, the row's id if known, and the error."""
+    """A row that could not be parsed: a text to show, the row's id (empty if unknown), and the error."""
 
     text: str
     id: str
@@ -133,11 +133,11 @@ def _line(text: str, id: object = "", to: object = "", urgent: object = False, n
     if not (isinstance(urgent, bool) and isinstance(now, bool)):
         return "urgent and now must be true or false"
     if not isinstance(to, str):
-        return "its to must be the name of an agent, a string"
+        return "the value of to must be a string, the name of an agent"
     if not isinstance(id, str):
         return "its id must be a string"
     if len(id) > MAX_LINE_ID or not id.isprintable():
-        return "its id cannot be printed, or is too long"
+        return "its id is too long, or has characters that cannot be printed"
     return JsonLine(text, id, "now" if now else "urgent" if urgent else "next", to)
 
 

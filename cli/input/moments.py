@@ -1,8 +1,8 @@
 """The moment at which a line from a script, ``--say`` or a pipe is sent: ``@iteration 2 todo: add x``. Pure.
 
-With ``@to AGENT`` the moment is an iteration, answer, end or question of that agent. Without, it is one of the main
-agent, but ``@question`` means a question of any agent. After ``@tool NAME``, a line for a tool that starts an agent is
-sent when the agent starts. After ``@done @to explore-1``, a line is sent to the parent of explore-1.
+With ``@to AGENT`` the moment is an iteration, answer, end or question of that agent; without, of the main agent, except
+that ``@question`` means any agent. If the tool of ``@tool NAME`` starts an agent, the line is sent at the start of that
+agent. A line with ``@done @to explore-1`` is sent to the parent of explore-1.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AtDone:
 
 @dataclass(frozen=True, slots=True)
 class AtAgent:
-    """The moment when the call with the id ``call`` starts an agent or ends. It replaces ``AtTool`` for such tools."""
+    """The moment when the call ``call`` starts an agent or ends. Replaces ``AtTool`` if the tool starts agents."""
 
     call: str
 
@@ -62,7 +62,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class AtQuestion:
-    """The moment when a question opens, which the line answers."""
+    """The moment when a question opens. The line answers the question."""
 
 
 Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | After | AtQuestion
@@ -70,7 +70,7 @@ Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | A
 
 @dataclass(frozen=True, slots=True)
 class ScheduledLine:
-    """A line, the moment at which it is sent, and ``to``, its agent. ``written`` is the text before parsing."""
+    """A line and its moment. ``to`` is the line's agent, empty without ``@to``; ``written`` is the unparsed text."""
 
     moment: Moment
     text: str
@@ -112,7 +112,7 @@ _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
 
 def parse_moment(text: str, *, strict: bool) -> ScheduledLine:
-    """Parse one line. If its moment is malformed, raise ``UserError`` if ``strict``, else return the line as text."""
+    """Parse one line. If its moment is malformed, treat the line as text, or raise ``UserError`` if ``strict``."""
     if text.startswith("@"):
         try:
             return _parse(text)
