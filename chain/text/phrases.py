@@ -42,18 +42,18 @@ def plan_progress(states: Sequence[TaskState]) -> str:
     return f"{states.count('DONE')} done, {states.count('FAILED')} failed, {states.count('PENDING')} pending"
 
 
-def local_time(moment: float, form: str = "%Y-%m-%d %H:%M") -> str:
-    """Format a Unix time as local time; ``form`` is for ``strftime``. Return "" if the time is out of range."""
+def local_time(unix_time: float, format: str = "%Y-%m-%d %H:%M") -> str:
+    """Format a Unix time as local time; ``format`` is for ``strftime``. Return "" if the time is out of range."""
     try:
-        return time.strftime(form, time.localtime(moment))
+        return time.strftime(format, time.localtime(unix_time))
     except (OverflowError, ValueError, OSError):
         return ""
 
 
-def iso_time(moment: float) -> str:
+def iso_time(unix_time: float) -> str:
     """Format a Unix time in ISO 8601, in UTC. Return "" if the time is out of range."""
     try:
-        return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
+        return datetime.fromtimestamp(unix_time, UTC).isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):
         return ""
 
@@ -153,13 +153,13 @@ def describe_receipt(event: events.Receipt) -> str:
             return ""
 
 
-def with_location(event: events.Notice | events.Error) -> str:
+def located_message(event: events.Notice | events.Error) -> str:
     """Return the message of an event, after the event's file and line if the event has them."""
     place = ":".join(str(part) for part in (event.file, event.line) if part is not None)
     return f"{place}: {event.message}" if place else event.message
 
 
-_WHY_COMPACTED: Mapping[events.CompactedBy, str] = {
+_COMPACTION_REASONS: Mapping[events.CompactedBy, str] = {
     "fill": "the window was nearly full",
     "service": "the request was too long for the service",
     "user": "as you asked",
@@ -171,7 +171,7 @@ def describe_compaction(event: events.Compaction) -> str:
     if event.state == "failed":
         return "The conversation was not compacted"
     sizes = f"from {event.tokens_before:,} to {event.tokens_after:,} tokens"
-    return f"Conversation compacted {sizes}: {_WHY_COMPACTED[event.by]}"
+    return f"Conversation compacted {sizes}: {_COMPACTION_REASONS[event.by]}"
 
 
 RemarkEvent: TypeAlias = (
@@ -187,9 +187,9 @@ def describe_remark(event: RemarkEvent) -> tuple[str, str]:
     """
     match event:
         case events.Error():
-            return "error", sanitize(with_location(event))
+            return "error", sanitize(located_message(event))
         case events.Notice():
-            return "note", sanitize(with_location(event))
+            return "note", sanitize(located_message(event))
         case events.Compaction():
             return "note", f"{describe_compaction(event)}."
         case events.Retry():

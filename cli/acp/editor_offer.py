@@ -39,11 +39,11 @@ class EditorOffer:
         """The options with their current and possible values: the model, and the chain if several are configured."""
         settings = self.settings
         known = [(name, about) for name, _, about in models(settings)]
-        found = [_select(MODEL, "Model", "model", "Used from the next prompt on", self._commands.model, known)]
+        found = [_select_option(MODEL, "Model", "model", "Used from the next prompt on", self._commands.model, known)]
         if len(settings.chain_names) > 1:
-            chains = [(name, _about(settings, name)) for name in settings.chain_names]
+            chains = [(name, _describe_chain(settings, name)) for name in settings.chain_names]
             about = "Its prompt, tools and model, from the next prompt on"
-            found.append(_select(CHAIN, "Chain", "mode", about, settings.default_chain, chains))
+            found.append(_select_option(CHAIN, "Chain", "mode", about, settings.default_chain, chains))
         return found
 
     def set_model(self, name: str) -> None:
@@ -92,18 +92,18 @@ class EditorOffer:
             found.append(
                 {
                     "sessionUpdate": "available_commands_update",
-                    "availableCommands": [_command(*each) for each in offered],
+                    "availableCommands": [_command_entry(*each) for each in offered],
                 }
             )
         return found
 
 
-def _command(name: str, argument: str, about: str) -> Mapping[str, Any]:
+def _command_entry(name: str, argument: str, description: str) -> Mapping[str, Any]:
     hint = {"input": {"hint": as_title(argument)}} if argument else {}
-    return {"name": name.removeprefix("/"), "description": as_title(about), **hint}
+    return {"name": name.removeprefix("/"), "description": as_title(description), **hint}
 
 
-def _about(settings: Settings, chain: str) -> str:
+def _describe_chain(settings: Settings, chain: str) -> str:
     try:
         chosen = settings.chain(chain)
     except UserError as error:
@@ -111,7 +111,7 @@ def _about(settings: Settings, chain: str) -> str:
     return f"{chosen.model}; {', '.join(chosen.tools) or 'no tools'}"
 
 
-def _select(
+def _select_option(
     id: str, name: str, category: str, description: str, current: str, values: Iterable[tuple[str, str]]
 ) -> Mapping[str, Any]:
     options = [{"value": value, "name": value, "description": as_title(about)} for value, about in values]

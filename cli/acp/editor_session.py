@@ -118,12 +118,12 @@ class EditorSession:
     @property
     def has_turn(self) -> bool:
         """Whether a run is active and was not asked to stop."""
-        return self._run is not None and not self._is_ending
+        return self._run_start is not None and not self._is_ending
 
     @property
     def is_busy(self) -> bool:
         """Whether a run is active, or lines of this session wait for the end of a run."""
-        return self._run is not None or bool(self._held)
+        return self._run_start is not None or bool(self._held)
 
     def cancel(self) -> None:
         """Interrupt the active run, and withdraw the lines that wait for the end of that run."""
@@ -131,17 +131,17 @@ class EditorSession:
         self._interrupt()
 
     @property
-    def _run(self) -> float | None:
+    def _run_start(self) -> float | None:
         """The start time of the active run, which identifies it; ``None`` if no run is active."""
         return self.chain.agents[0].since if self.chain.is_running else None
 
     @property
     def _is_ending(self) -> bool:
-        return self._run is not None and self._run == self._ending
+        return self._run_start is not None and self._run_start == self._ending
 
     def _interrupt(self) -> None:
         if self.chain.interrupt():
-            self._ending = self._run
+            self._ending = self._run_start
 
     def _cancel_prompt(self, call: IncomingCall) -> None:
         """Cancel a prompt: drop its line if the line waits, else interrupt its run if the run is active."""
@@ -149,8 +149,8 @@ class EditorSession:
         if call in self._held:
             self._withdraw(call)
         elif prompt is not None and prompt.answer is None and not self._drop(prompt.line_id):
-            is_active = self._run == prompt.run if prompt.run else self._is_of_active_run(prompt.line_id)
-            if is_active:
+            start = prompt.run_start
+            if self._run_start == start if start else self._is_of_active_run(prompt.line_id):
                 self._interrupt()
 
     def _drop(self, line_id: str) -> bool:
@@ -164,7 +164,7 @@ class EditorSession:
 
     def _is_of_active_run(self, line_id: str) -> bool:
         """Return whether a submitted line belongs to the active run, and not to an earlier run."""
-        run = self._run
+        run = self._run_start
         if run is None:
             return False
         if not line_id:  # a stop that could not be recorded
@@ -196,7 +196,7 @@ class EditorSession:
         """Run a command at once. Answer a prompt after the run that the command starts, or at once without a run."""
         was_running = self.chain.is_running
         said = self.offer.carry_out(text)
-        run = None if was_running else self._run
+        run = None if was_running else self._run_start
         if call.method == STEERING:
             _answer_steering(call, "", "injected" if run is None else "startedNewTurn", "handled")
         elif run is not None:
@@ -218,8 +218,8 @@ class EditorSession:
                 self._builder.omit_query(answer.id)
                 self._pending[call] = PendingPrompt(answer.id)
 
-        def fail(why: str) -> None:
-            call.answer(RpcError(INTERNAL_ERROR, why))
+        def fail(reason: str) -> None:
+            call.answer(RpcError(INTERNAL_ERROR, reason))
 
         return self.offer.request_prompt(text, start_run, fail)
 
@@ -231,7 +231,7 @@ class EditorSession:
         if answer.what == "started":
             self._builder.omit_query(answer.id)
         if answer.what == "stopping":
-            self._ending = self._run
+            self._ending = self._run_start
         if call.method == STEERING:
             _answer_steering(call, answer.id, "startedNewTurn" if answer.what == "started" else "injected", answer.what)
             if answer.message:
@@ -296,8 +296,8 @@ class EditorSession:
             scope = self._asking[question.id] = trio.CancelScope()
             nursery.start_soon(self._fetch_answer, question, updates[0], scope)
 
-    async def _fetch_answer(self, question: events.Question, shown: Mapping[str, Any], scope: trio.CancelScope) -> None:
-        method, asked = question_request(question, shown, has_forms=self._features.forms)
+    async def _fetch_answer(self, question: events.Question, call: Mapping[str, Any], scope: trio.CancelScope) -> None:
+        method, asked = question_request(question, call, has_forms=self._features.forms)
         with scope:
             result = await self._wire.request(method, {"sessionId": self.id, **asked})
             answer = question_answer(question, result)

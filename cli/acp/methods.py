@@ -84,9 +84,9 @@ class EditorAgent:
             "session/new": self._open,
             "session/load": self._open,
             "session/resume": self._open,
-            "session/list": partial(self._start, self._list),
+            "session/list": partial(self._start_task, self._list),
             "session/close": self._close,
-            "session/delete": partial(self._start, self._delete),
+            "session/delete": partial(self._start_task, self._delete),
             "session/set_config_option": self._set_option,
             "session/prompt": self._submit,
             STEERING: self._submit,
@@ -147,7 +147,7 @@ class EditorAgent:
 
     def _open(self, call: IncomingCall) -> None:
         id = None if call.method == "session/new" else params.text(call.params, "sessionId")
-        workspace = params.absolute(call.params, "cwd")
+        workspace = params.absolute_path(call.params, "cwd")
         if not os.path.isdir(workspace):  # False where Path.is_dir raises
             raise params.error(f"cwd is not a folder: {workspace}")
         if id == "":
@@ -160,22 +160,22 @@ class EditorAgent:
             if id in self._sessions and not self._sessions[id].leaving.is_set():
                 raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
         self._opening[call] = id
-        self._start(lambda call: self._run_session(call, workspace, id, faults, servers), call)
+        self._start_task(lambda call: self._run_session(call, workspace, id, faults, servers), call)
 
     async def _list(self, call: IncomingCall) -> None:
-        cwd = None if call.params.get("cwd") is None else params.absolute(call.params, "cwd")
+        cwd = None if call.params.get("cwd") is None else params.absolute_path(call.params, "cwd")
         cursor = params.text(call.params, "cursor", default="")
         call.answer(await _THREADS.run(partial(self._opener.page, cwd, cursor)))
 
     def _close(self, call: IncomingCall) -> None:
-        session = self._session(call)
+        session = self._named_session(call)
 
         async def answer(call: IncomingCall) -> None:
             await session.ended.wait()
             call.answer({})
 
         session.leaving.set()
-        self._start(answer, call)
+        self._start_task(answer, call)
 
     async def _delete(self, call: IncomingCall) -> None:
         id = params.text(call.params, "sessionId")
@@ -187,13 +187,13 @@ class EditorAgent:
         call.answer({})
 
     def _set_option(self, call: IncomingCall) -> None:
-        session = self._session(call)
+        session = self._named_session(call)
         id, value = params.text(call.params, "configId"), params.text(call.params, "value")
         if id == MODEL:
             session.offer.set_model(value)
             call.answer({"configOptions": session.offer.options})
         elif id == CHAIN:
-            self._start(lambda call: self._switch(session, value, call), call)
+            self._start_task(lambda call: self._switch(session, value, call), call)
         else:
             raise params.error(f"there is no option {id!r:.60}; the options are {MODEL} and {CHAIN}")
 
@@ -222,7 +222,7 @@ class EditorAgent:
             raise SessionError(f"{error}; the session is closed now") from None
 
     def _submit(self, call: IncomingCall) -> None:
-        session = self._session(call)
+        session = self._named_session(call)
         steering = params.mapping(call.params, "_meta", "steering") if call.method == STEERING else {}
         behavior = steering.get("idleBehavior")
         if behavior not in (None, "startNewTurn", "promptRequired"):
@@ -233,7 +233,7 @@ class EditorAgent:
         else:
             session.submit(call, text, images)
 
-    def _session(self, call: IncomingCall) -> EditorSession:
+    def _named_session(self, call: IncomingCall) -> EditorSession:
         """Return the open session that a request names. Raise ``RpcError`` if that session is not open."""
         id = params.text(call.params, "sessionId")
         self._check_not_opening(id, "; wait for the answer")
@@ -242,16 +242,16 @@ class EditorAgent:
             raise RpcError(NOT_FOUND, f"the session {id!r:.60} is not open here; session/load opens a stored one")
         return session
 
-    def _start(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
+    def _start_task(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
         """Serve a request in a new task."""
         assert self._tasks is not None
-        self._tasks.start_soon(self._answer, work, call)
+        self._tasks.start_soon(self._serve, work, call)
 
     def _check_not_opening(self, id: str, hint: str) -> None:
         if id in self._opening.values():
             raise RpcError(INVALID_REQUEST, f"the session {id} is being opened{hint}")
 
-    async def _answer(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
+    async def _serve(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
         """Serve a request with ``work``. Turn an exception into the answer, so that other requests continue."""
         try:
             await work(call)

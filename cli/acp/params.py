@@ -58,7 +58,7 @@ def mapping(params: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     return params
 
 
-def absolute(params: Mapping[str, Any], name: str) -> Path:
+def absolute_path(params: Mapping[str, Any], name: str) -> Path:
     """Return a parameter that is an absolute path. Raise ``RpcError`` for any other value."""
     path = Path(text(params, name))
     try:
@@ -83,48 +83,48 @@ def read_prompt(blocks: Sequence[Any], workspace: Path) -> tuple[str, Sequence[t
     if len(blocks) > MAX_PROMPT_BLOCKS:
         raise error(f"prompt has more than {MAX_PROMPT_BLOCKS:,} content blocks")
     pieces: list[str] = []
-    attached: list[str] = []
+    embedded: list[str] = []
     images: list[tuple[str, bytes]] = []
     was_text = False
     for number, block in enumerate(blocks):
-        here = f"prompt[{number}]"
+        location = f"prompt[{number}]"
         match block:
             case {"type": "text"}:
-                pieces.append(("\n" if was_text else "") + _field(block, "text", here))
+                pieces.append(("\n" if was_text else "") + _field(block, "text", location))
             case {"type": "resource_link"}:
-                pieces.append(_mention(_path(_field(block, "uri", here), workspace)))
+                pieces.append(_mention(_path(_field(block, "uri", location), workspace)))
             case {"type": "image"}:
-                images.append(_image(block, "data", here, number))
+                images.append(_image(block, "data", location, number))
                 pieces.append(f"[{images[-1][0]}]")
             case {"type": "resource", "resource": {"blob": _, **about} as resource} if "text" not in about:
                 if not str(about.get("mimeType")).startswith("image/"):
-                    raise error(f"{here}.resource: only text and images can be embedded, not another blob")
-                images.append(_image(resource, "blob", f"{here}.resource", number))
+                    raise error(f"{location}.resource: only text and images can be embedded, not another blob")
+                images.append(_image(resource, "blob", f"{location}.resource", number))
                 pieces.append(f"[{images[-1][0]}]")
             case {"type": "resource"}:
                 resource = block.get("resource")
-                path = _path(_field(resource, "uri", f"{here}.resource"), workspace)
+                path = _path(_field(resource, "uri", f"{location}.resource"), workspace)
                 pieces.append(path)
-                content = _field(resource, "text", f"{here}.resource")
-                attached.append(f'{FILE_BEGIN.strip()}{path}">\n{content}\n</file>')
+                content = _field(resource, "text", f"{location}.resource")
+                embedded.append(f'{FILE_BEGIN.strip()}{path}">\n{content}\n</file>')
             case {"type": "audio"}:
-                raise error(f"{here}: audio blocks are not supported, as promptCapabilities says")
+                raise error(f"{location}: audio blocks are not supported, as promptCapabilities says")
             case _:
-                raise error(f"{here}.type is unknown: {_field(block, 'type', here)!r:.60}")
+                raise error(f"{location}.type is unknown: {_field(block, 'type', location)!r:.60}")
         was_text = block["type"] == "text"
-    text = "\n\n".join(["".join(pieces), *attached])
+    text = "\n\n".join(["".join(pieces), *embedded])
     if not text.strip():
         raise error("prompt has no text")
     return text, images
 
 
-def _image(holder: Mapping[str, Any], key: str, here: str, number: int) -> tuple[str, bytes]:
+def _image(container: Mapping[str, Any], key: str, location: str, number: int) -> tuple[str, bytes]:
     """Return the name and the content of an image. If it has no file name, name it ``image N`` by its position."""
     try:
-        content = b64decode(_field(holder, key, here), validate=True)
+        content = b64decode(_field(container, key, location), validate=True)
     except ValueError:
-        raise error(f"{here}.{key} is not base64") from None
-    uri = holder.get("uri")
+        raise error(f"{location}.{key} is not base64") from None
+    uri = container.get("uri")
     try:
         name = unquote(urlsplit(uri).path).rpartition("/")[2] if isinstance(uri, str) else ""
     except ValueError:
@@ -139,12 +139,12 @@ def _mention(path: str) -> str:
     return f'@"{path}"' if " " in path else f"@{path}"
 
 
-def _field(block: object, name: str, here: str) -> str:
+def _field(block: object, name: str, location: str) -> str:
     if not isinstance(block, dict):
-        raise error(f"{here} must be an object")
+        raise error(f"{location} must be an object")
     value = block.get(name)
     if not isinstance(value, str):
-        raise error(f"{here}.{name} must be a string")
+        raise error(f"{location}.{name} must be a string")
     return value
 
 

@@ -101,11 +101,11 @@ def _content_of(hunk: Hunk, path: str) -> Content:
 
 
 def question_request(
-    question: events.Question, shown: Mapping[str, Any], *, has_forms: bool
+    question: events.Question, announcement: Mapping[str, Any], *, has_forms: bool
 ) -> tuple[str, Mapping[str, Any]]:
     """Return the protocol's method for a question, and the parameters of the method without the session's id.
 
-    ``shown`` is the update that announced the call. If ``has_forms``, the editor shows a choice in a form.
+    ``announcement`` is the update that announced the call. If ``has_forms``, the editor shows a choice in a form.
     """
     about: dict[str, Any] = {"questionId": question.id, "agent": question.agent}
     if has_forms and question.kind == "choice":
@@ -122,7 +122,7 @@ def question_request(
             "_meta": {"chain": about},
         }
     call: dict[str, Any] = {"toolCallId": question.tool_call_id, "status": "pending", "title": as_title(question.text)}
-    call |= {name: shown[name] for name in ("kind", "content", "locations") if name in shown}
+    call |= {name: announcement[name] for name in ("kind", "content", "locations") if name in announcement}
     escalations = (
         (ESCALATION_KEYS[each], f"Allow once {ESCALATION_PHRASES[each]}", "allow_once") for each in question.escalations
     )

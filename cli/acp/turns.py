@@ -35,7 +35,7 @@ class PendingPrompt:
 
     line_id: str
     """The id of the prompt's line; empty for a command, and for a stop that could not be recorded."""
-    run: float = 0.0
+    run_start: float = 0.0
     """The start time of the run that the prompt's command started, else 0. Results of earlier runs are no answer."""
     state: events.State = "queued"
     text: str = ""
@@ -63,7 +63,7 @@ class PendingPrompt:
                     self.state = state
             case events.Result() if self.state == "returned":
                 return cancelled_response(self.line_id)
-            case events.Result() if self.ends_with_run and self.run <= event.time:
+            case events.Result() if self.ends_with_run and self.run_start <= event.time:
                 return _outcome(event, self.line_id)
             case _:
                 pass

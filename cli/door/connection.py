@@ -67,9 +67,9 @@ class Connection:
         """Queue the row of an event."""
         self.put(json_row(event).encode())
 
-    def send_error(self, why: str, id: str = "") -> None:
+    def send_error(self, message: str, id: str = "") -> None:
         """Queue the row of an error. ``id`` is the id in the client's row that caused the error, if any."""
-        self.put(error_row(why, id).encode())
+        self.put(error_row(message, id).encode())
 
     def put(self, data: bytes) -> None:
         """Queue encoded rows. Disconnect the client if more than ``MAX_BEHIND`` bytes wait."""
@@ -109,6 +109,6 @@ class Connection:
             self._leaving.set()
 
 
-def error_row(why: str, id: str = "") -> str:
+def error_row(message: str, id: str = "") -> str:
     """Return the row of an error. ``id`` is the id in the client's row that caused the error, if any."""
-    return json_row(events.Error(message=why, kind="door"), id=id)
+    return json_row(events.Error(message=message, kind="door"), id=id)

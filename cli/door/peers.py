@@ -30,7 +30,7 @@ OWN_COMMAND = "processes that the chain started cannot use its side door"
 GONE = "the connecting process has exited; keep it running until it is answered"
 
 
-def problem_with(peer: socket | trio.socket.SocketType) -> str:
+def refusal_reason(peer: socket | trio.socket.SocketType) -> str:
     """Return the reason to refuse a peer; empty if the peer is accepted.
 
     Raise ``OSError`` if the peer cannot be identified.
@@ -42,12 +42,12 @@ def problem_with(peer: socket | trio.socket.SocketType) -> str:
         handle = peer.getsockopt(SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
         if error.errno == errno.ENOPROTOOPT:  # an older kernel
-            return _problem_of_origin(pid)
+            return _origin_refusal(pid)
         if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENODATA):
             return GONE
         raise
     try:
-        problem = _problem_of_origin(pid)
+        problem = _origin_refusal(pid)
         # A pid is reused when its process has exited, so the peer must still exist.
         ended = select.poll()
         ended.register(handle, select.POLLIN)
@@ -56,23 +56,23 @@ def problem_with(peer: socket | trio.socket.SocketType) -> str:
         os.close(handle)
 
 
-def _problem_of_origin(pid: int) -> str:
+def _origin_refusal(pid: int) -> str:
     """Return the reason to refuse a process that a tool started, or whose origin is unknown; empty for any other."""
     if pid == 0:
         return GONE  # in another pid namespace
     me = os.getpid()
     for _ in range(ATTEMPTS):
-        at: int | None = pid
-        while at is not None and at > 1:
-            if at == me:
+        ancestor: int | None = pid
+        while ancestor is not None and ancestor > 1:
+            if ancestor == me:
                 return "" if pid == me else OWN_COMMAND
-            if _is_guard(at):
+            if _is_guard(ancestor):
                 return OWN_COMMAND
-            if not _is_visible(at):
+            if not _is_visible(ancestor):
                 # It belongs to another user, and the options of /proc hide it. So no chain has started it.
                 return ""
-            at = _parent(at)
-        if at is not None:
+            ancestor = _parent(ancestor)
+        if ancestor is not None:
             return ""
     return GONE
 

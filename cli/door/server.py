@@ -109,7 +109,7 @@ class Door:
                     self._admit(peer, nursery)
 
     def _admit(self, peer: trio.socket.SocketType, nursery: trio.Nursery) -> None:
-        problem = peers.problem_with(peer)
+        problem = peers.refusal_reason(peer)
         if not problem and len(self._clients) >= MAX_CLIENTS:
             problem = TOO_MANY_CLIENTS
         if self._is_closing or (problem and len(self._turned_away) >= MAX_TURNED_AWAY):

@@ -38,7 +38,7 @@ MAX_IGNORE_FILE = 64 * 1024
 class IgnoreRule(NamedTuple):
     """A row of a ``.gitignore``, whose folder is ``depth`` levels below the root."""
 
-    fits: Callable[[str], object]
+    matches: Callable[[str], object]
     depth: int
     is_path: bool
     """Whether the pattern is compared with the path below the folder; else it is compared with the last name alone."""
@@ -72,7 +72,7 @@ def is_ignored(parts: Sequence[str], is_folder: bool, rules: Iterable[IgnoreRule
     for rule in rules:
         if rule.only_folders and not is_folder:
             continue
-        if rule.fits("/".join(parts[rule.depth :]) if rule.is_path else parts[-1]):
+        if rule.matches("/".join(parts[rule.depth :]) if rule.is_path else parts[-1]):
             found = not rule.is_exception
     return found
 
@@ -80,7 +80,7 @@ def is_ignored(parts: Sequence[str], is_folder: bool, rules: Iterable[IgnoreRule
 class _File(NamedTuple):
     folded: str
     """The path in ``name``, case-folded."""
-    base: int
+    base_start: int
     """The index in ``folded`` at which the last name of the path begins."""
     is_ignored: bool
     name: str
@@ -89,24 +89,24 @@ class _File(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Reading:
-    """The files that a reading thread has found so far. ``began`` is the thread's start by the monotonic clock."""
+    """The files that a reading thread has found so far. ``start_time`` is the thread's start by the monotonic clock."""
 
     roots: tuple[Path, ...]
-    began: float = field(default_factory=time.monotonic)
+    start_time: float = field(default_factory=time.monotonic)
     files: list[_File] = field(default_factory=list)
     complete: threading.Event = field(default_factory=threading.Event)
 
     @property
     def age(self) -> float:
-        """Seconds since the reading began."""
-        return time.monotonic() - self.began
+        """Seconds since the start of the reading."""
+        return time.monotonic() - self.start_time
 
     def read(self) -> None:
         """Read the names of all files below ``roots``, and set ``complete``. Blocks."""
         try:
             for n, root in enumerate(self.roots):
                 room = MAX_INDEXED - len(self.files)
-                self.files.extend(islice(_files_below(root, self.began + INDEX_S, is_added=n > 0), room))
+                self.files.extend(islice(_files_below(root, self.start_time + INDEX_S, is_added=n > 0), room))
         finally:
             self.complete.set()
 
@@ -149,11 +149,11 @@ class FileIndex:
         search = _fuzzy_expression(typed).search
         fitting, ranked = [], []
         for file in islice(files, found):
-            in_name = search(file.folded, file.base)
+            in_name = search(file.folded, file.base_start)
             if (match := in_name or search(file.folded)) is not None:
                 start, end = match.span()
                 fitting.append(file)
-                length, place = end - start, start - file.base if in_name else start
+                length, place = end - start, start - file.base_start if in_name else start
                 ranked.append((file.is_ignored, in_name is None, length, place, len(file.folded), file.name))
                 if len(ranked) == MAX_RANKED:
                     break
@@ -162,10 +162,7 @@ class FileIndex:
         return [(name, is_ignored) for is_ignored, *_, name in heapq.nsmallest(count, ranked)]
 
     def prepare(self, directories: Sequence[Path]) -> None:
-        """Use the latest reading of these directories; if there is none, start one.
-
-        If that reading is old, start another reading in the background.
-        """
+        """Use the latest reading of these directories. If there is none or it is old, start one in the background."""
         roots = tuple(directories)
         if self._next is not None and self._next.complete.is_set():
             self._current, self._next = self._next, None
@@ -188,10 +185,10 @@ def _files_below(root: Path, deadline: float, *, is_added: bool) -> Iterator[_Fi
 
     Skip links and folders of generated files.
     """
-    waiting: deque[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = deque([((), False, ())])
-    ignored: list[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = []
-    while (waiting or ignored) and time.monotonic() < deadline:
-        parts, is_inside_ignored, rules = waiting.popleft() if waiting else ignored.pop()
+    folders: deque[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = deque([((), False, ())])
+    ignored_folders: list[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = []
+    while (folders or ignored_folders) and time.monotonic() < deadline:
+        parts, is_inside_ignored, rules = folders.popleft() if folders else ignored_folders.pop()
         here = root.joinpath(*parts)
         rules = rules if is_inside_ignored else (*rules, *ignore_rules(here, len(parts)))
         with suppress(OSError), os.scandir(here) as entries:
@@ -203,7 +200,7 @@ def _files_below(root: Path, deadline: float, *, is_added: bool) -> Iterator[_Fi
                 own = (*parts, name)
                 is_left = is_inside_ignored or is_ignored(own, is_folder, rules)
                 if is_folder:
-                    (ignored if is_left else waiting).append((own, is_left, rules))
+                    (ignored_folders if is_left else folders).append((own, is_left, rules))
                 elif name.isprintable() and '"' not in name:
                     path = "/".join((str(root), *own) if is_added else own)
                     folded = path.casefold()

@@ -123,7 +123,7 @@ def parse_moment(text: str, *, strict: bool) -> ScheduledLine:
 
 
 def _parse(text: str) -> ScheduledLine:
-    word, rest = _split(text)
+    word, rest = _split_word(text)
     name = word.casefold()
     if name not in _USAGE and not {"/", ".", '"'}.isdisjoint(name):
         return ScheduledLine(Now(), text, text)  # probably the name of a file
@@ -135,23 +135,23 @@ def _parse(text: str) -> ScheduledLine:
         raise UserError(f"unknown moment {word[:40]}: {hint} ({as_text})")
     moment = _WITHOUT_ARGUMENT.get(name)
     if moment is None:
-        argument, rest = _split(rest)
-        moment = _moment(name, argument)
+        argument, rest = _split_word(rest)
+        moment = _make_moment(name, argument)
     line = text if name == _TO else rest
     if moment is None or not line.strip():
         raise UserError(f"{text[:60]!r} is incomplete; write it as {_USAGE[name]}")
-    word, rest = _split(line)
+    word, rest = _split_word(line)
     if word.casefold() != _TO:
         return ScheduledLine(moment, line, text)
-    agent, rest = _split(rest)
+    agent, rest = _split_word(rest)
     if not rest.strip():
         raise UserError(f"{text[:60]!r} has no agent or no line: write it as {_USAGE[_TO]}")
-    if (name := _split(rest)[0].casefold()) in _USAGE:
+    if (name := _split_word(rest)[0].casefold()) in _USAGE:
         raise UserError(f"{text[:60]!r} has {name} behind {_TO}: write the moment first, and {_TO} once")
     return ScheduledLine(moment, rest, text, agent)
 
 
-def _moment(name: str, argument: str) -> Moment | None:
+def _make_moment(name: str, argument: str) -> Moment | None:
     """Return the moment with this name and argument; ``None`` if the argument is malformed."""
     match name:
         case "@iteration":
@@ -162,7 +162,7 @@ def _moment(name: str, argument: str) -> Moment | None:
             return AtTool(argument) if argument else None
 
 
-def _split(text: str) -> tuple[str, str]:
+def _split_word(text: str) -> tuple[str, str]:
     first, *rest = text.split(None, 1) or [""]
     return first, rest[0] if rest else ""
 

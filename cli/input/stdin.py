@@ -27,7 +27,7 @@ _CHUNK = 65_536
 FIRST_BYTE_S = 3.0
 """Seconds to wait for the first byte: the parent process may have left a pipe open without ever writing to it."""
 
-WITHOUT = (
+NO_INPUT_YET = (
     f"nothing came on standard input within {FIRST_BYTE_S:.0f} s, so the run starts without it; --stdin waits for it, "
     "--no-stdin ignores it"
 )
@@ -72,7 +72,7 @@ def _read_chunk(fd: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Piped:
+class PipedInput:
     """Piped input: its text without trailing line ends, and whether it had bytes that were not UTF-8."""
 
     text: str
@@ -87,7 +87,7 @@ def is_piped(fd: int) -> bool:
         return False
 
 
-async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None]) -> Piped | None:
+async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None]) -> PipedInput | None:
     """Return the whole input; ``None`` if no byte comes within ``first_byte_s`` seconds.
 
     Call ``on_wait`` once if no byte comes for ``FIRST_BYTE_S`` seconds, also amid the input. Raise ``UserError`` if the
@@ -108,7 +108,7 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
             raise UserError(f"standard input cannot be read: {error.strerror}; --no-stdin ignores it") from None
         if not chunk:
             text, has_invalid_bytes = utf8_text(bytes(read))
-            return Piped(text.rstrip("\r\n"), has_invalid_bytes)
+            return PipedInput(text.rstrip("\r\n"), has_invalid_bytes)
         read += chunk
         if len(read) > TEXT_BYTES:
             raise UserError(
@@ -117,7 +117,7 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
             )
 
 
-def with_piped(query: str | None, piped: Piped) -> str:
+def append_piped(query: str | None, piped: PipedInput) -> str:
     """Return the query with the piped input as a block, or the input alone if there is no query.
 
     Raise ``UserError`` if the result is too long.
