@@ -47,7 +47,7 @@ class EditorOffer:
         return found
 
     def set_model(self, name: str) -> None:
-        """Use another model from the next run on. Raise ``RpcError`` if that fails."""
+        """Use another model from the next run on. Raise ``RpcError`` if the model or the journal cannot be used."""
         try:
             self._commands.use(name)
         except UserError as error:
@@ -61,7 +61,7 @@ class EditorOffer:
         return is_command(text) and text.split()[0].casefold() in {name for name, _, _ in self._commands.portable}
 
     def request_prompt(self, text: str, on_prompt: Callable[[str], object], fail: Callable[[str], object]) -> bool:
-        """Request the prompt of an MCP server that a text names. Return ``False`` if the text names none.
+        """Request the prompt that ``text`` names, from its MCP server. Return ``False`` if ``text`` names none.
 
         Later call ``on_prompt`` with the text of the prompt, or ``fail`` with the reason of a failure. Raise
         ``RpcError`` if the request cannot be sent.

@@ -193,7 +193,7 @@ class EditorSession:
                 call.answer(error)
 
     def _carry_out(self, call: IncomingCall, text: str) -> None:
-        """Run a command at once. Answer a prompt after the run that the command starts, or at once without a run."""
+        """Run a command at once. Answer a prompt after the run that the command starts; if it starts none, at once."""
         was_running = self.chain.is_running
         said = self.offer.carry_out(text)
         run = None if was_running else self._run_start
@@ -205,7 +205,7 @@ class EditorSession:
             self._answer_without_run(SubmitResult("handled", message=said), call)
 
     def _start_server_prompt(self, call: IncomingCall, text: str) -> bool:
-        """Start a run with the prompt of an MCP server that a text names. Return ``False`` if the text names none.
+        """Start a run with the server prompt that ``text`` names. Return ``False`` if ``text`` names none.
 
         The result of the run answers the request. Raise ``RpcError`` if the prompt cannot be requested.
         """
@@ -242,7 +242,7 @@ class EditorSession:
             self._answer_without_run(answer, call)
 
     def _answer_without_run(self, answer: SubmitResult, call: IncomingCall) -> None:
-        """Answer a prompt whose line needs no run, after the updates for what the line has changed."""
+        """Answer a prompt whose line needs no run. The answer is sent after the updates that the line caused."""
         is_returned = answer.what == "returned"
         result = cancelled_response(answer.id) if is_returned else turns.prompt_response("end_turn", answer.id)
         notice = None if answer.id else events.Notice(message=answer.message)

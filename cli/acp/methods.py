@@ -243,7 +243,7 @@ class EditorAgent:
         return session
 
     def _start_task(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
-        """Serve a request in a new task."""
+        """Start a task that serves a request with ``work``."""
         assert self._tasks is not None
         self._tasks.start_soon(self._serve, work, call)
 
@@ -274,7 +274,7 @@ class EditorAgent:
         servers: Sequence[ToolServer],
         settings: Settings | None = None,
     ) -> None:
-        """Open a session, and keep it open until it is closed. Raise ``RpcError`` or ``UserError`` if it fails.
+        """Open a session, and keep it open until ``leaving`` is set. Raise ``RpcError`` or ``UserError`` on failure.
 
         ``id`` is the id of a stored session; ``None`` for a new session. ``notes`` are notices to show. ``servers`` are
         the MCP servers that the editor named. ``settings`` replace the settings of the folder, unless ``None``.

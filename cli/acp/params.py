@@ -119,7 +119,7 @@ def read_prompt(blocks: Sequence[Any], workspace: Path) -> tuple[str, Sequence[t
 
 
 def _image(container: Mapping[str, Any], key: str, location: str, number: int) -> tuple[str, bytes]:
-    """Return the name and the content of an image. If it has no file name, name it ``image N`` by its position."""
+    """Return the name and content of an image. An image without a file name is named ``image N`` by its position."""
     try:
         content = b64decode(_field(container, key, location), validate=True)
     except ValueError:

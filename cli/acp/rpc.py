@@ -25,7 +25,7 @@ Id: TypeAlias = int | str | None
 
 
 class RpcError(Exception):
-    """An error answer: ``message`` for people, ``data`` for programs. ``id`` is the id of a message with a fault."""
+    """An error answer: ``message`` for people, ``data`` for programs. ``id`` is the id of a malformed message."""
 
     def __init__(self, code: int, message: str, data: Mapping[str, Any] | None = None, id: Id = None) -> None:
         super().__init__(message)

@@ -31,7 +31,7 @@ STOP_REASONS: Mapping[events.Status, StopReason] = {
 
 @dataclass(slots=True)
 class PendingPrompt:
-    """A prompt that waits for its answer, or another request that waits until a text is sent."""
+    """A prompt that waits for its answer, or a steering request whose text waits to be sent."""
 
     line_id: str
     """The id of the prompt's line; empty for a command, and for a stop that could not be recorded."""

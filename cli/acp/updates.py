@@ -57,7 +57,7 @@ class UpdateBuilder:
     """The start of all message ids. It is random, so that ids differ from those of earlier processes."""
 
     def omit_query(self, line_id: str) -> None:
-        """Return no update for the query of the run that this line starts: the editor shows it as its own prompt."""
+        """Omit the query of the run that this line starts, because the editor shows the line as its own prompt."""
         self._prompt_lines.add(line_id)
 
     def updates(self, event: events.Event, *, includes_errors: bool = True) -> Sequence[Update]:
