@@ -23,7 +23,7 @@ from cli.input.json_rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Ma
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
 from cli.input.sender import NO_MOMENT, NO_ROOM, Sender
 from cli.input.splitter import JSON_BYTES, TEXT_BYTES, RawLine
-from cli.input.stdin import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, Lines, read_piped, with_piped
+from cli.input.stdin import FIRST_BYTE_S, NO_INPUT_YET, NOT_UTF_8, STILL_OPEN, Lines, append_piped, read_piped
 from cli.show.renderer import Renderer
 from cli.show.text_rows import flat
 
@@ -174,13 +174,13 @@ class _Headless:
         async with background_task(self._chain.prepare):  # load the model's client meanwhile
             try:
                 piped = await read_piped(self._fd, first_byte_s=within, on_wait=lambda: self._notify(STILL_OPEN))
-                query = with_piped(query, piped) if piped is not None else query or ""
+                query = append_piped(query, piped) if piped is not None else query or ""
             except UserError as error:
                 self._problem = str(error)
                 query = None
             else:
                 if piped is None:
-                    self._notify(WITHOUT)
+                    self._notify(NO_INPUT_YET)
                 elif piped.has_invalid_bytes:
                     self._notify(NOT_UTF_8)
         return query

@@ -15,7 +15,7 @@ from chain.text.plain import sanitize
 from chain.text.wording import MAIN, pluralize, truncate
 
 MAX_INPUT = 160
-"""Characters of a tool call's input in a one-row summary."""
+"""The maximum number of characters of a tool call's arguments on one row."""
 
 BOXES: dict[TaskState, str] = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
 
@@ -37,29 +37,29 @@ _POINTS_IN_ROWS = {
 }
 
 
-def plan_progress(tasks: Sequence[TaskState]) -> str:
-    """Return the number of tasks in each state, as text."""
-    return f"{tasks.count('DONE')} done, {tasks.count('FAILED')} failed, {tasks.count('PENDING')} pending"
+def plan_progress(states: Sequence[TaskState]) -> str:
+    """Return how many tasks of a plan are in each state, as text. ``states`` are the states of its tasks."""
+    return f"{states.count('DONE')} done, {states.count('FAILED')} failed, {states.count('PENDING')} pending"
 
 
-def local_time(moment: float, form: str = "%Y-%m-%d %H:%M") -> str:
-    """Format a Unix time as local time. Return an empty text if it is out of range."""
+def local_time(unix_time: float, format: str = "%Y-%m-%d %H:%M") -> str:
+    """Format a Unix time as local time; ``format`` is for ``strftime``. Return "" if the time is out of range."""
     try:
-        return time.strftime(form, time.localtime(moment))
+        return time.strftime(format, time.localtime(unix_time))
     except (OverflowError, ValueError, OSError):
         return ""
 
 
-def iso_time(moment: float) -> str:
-    """Format a Unix time in ISO 8601, in UTC. Return an empty text if it is out of range."""
+def iso_time(unix_time: float) -> str:
+    """Format a Unix time in ISO 8601, in UTC. Return "" if the time is out of range."""
     try:
-        return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
+        return datetime.fromtimestamp(unix_time, UTC).isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):
         return ""
 
 
 def duration(seconds: float, *, whole: bool = False) -> str:
-    """Format a duration. ``whole`` omits fractions of a second, for a value that is updated each second."""
+    """Format a duration, such as ``2.5 s``. ``whole`` omits fractions of a second, for a text updated each second."""
     seconds = max(seconds, 0.0)
     if seconds < 60:
         return f"{int(seconds)} s" if whole else f"{seconds:.1f} s"
@@ -71,22 +71,25 @@ def duration(seconds: float, *, whole: bool = False) -> str:
 
 
 def cost(usd: float) -> str:
-    """Format an amount of US dollars."""
+    """Format an amount of US dollars: with four decimals below one dollar, else with two."""
     return f"${usd:.4f}" if usd < 1 else f"${usd:,.2f}"
 
 
 def describe_status(status: Status | None) -> str:
-    """Return the status of a run in words."""
+    """Return the status of a run in words. ``None`` is the status of a run that did not end."""
     return "did not end" if status is None else status.replace("_", " ")
 
 
 def was_stopped(status: Status | None) -> bool:
-    """Return whether this is the status of a run that the user ended."""
+    """Return whether a run with this status was stopped or interrupted. ``None``: the run did not end."""
     return status is not None and (status.startswith("cancelled") or status == "interrupted")
 
 
 def describe_delivery(event: events.UserInterruption, urgency: str) -> str:
-    """Return a sentence that says where lines entered the conversation, and how long the first of them had waited."""
+    """Describe where lines entered the conversation, and how long the first of these lines had waited.
+
+    ``urgency`` is the urgency of the most urgent line.
+    """
     target = "" if event.target_agent == MAIN else f" of {event.target_agent}"
     marked = {"urgent": "Urgent interruption", "now": "Immediate interruption"}.get(urgency, "Interruption")
     where = f"{_POINTS.get(event.point, '')} (point {event.point})"
@@ -97,9 +100,9 @@ def describe_delivery(event: events.UserInterruption, urgency: str) -> str:
 
 
 def delivery_in_row(point: Point, last_tool: str) -> str:
-    """Return a few words that say where lines entered the conversation.
+    """Describe in a few words where lines entered the conversation.
 
-    ``last_tool`` is the tool that ran before them in their iteration; empty if there was none.
+    ``last_tool`` is the last tool that ran before that in the same iteration; empty if none ran.
     """
     is_at_tools = point in (Point.BEFORE_TOOL, Point.AFTER_TOOLS)
     return f"after {last_tool}" if is_at_tools and last_tool else _POINTS_IN_ROWS[point]
@@ -126,15 +129,15 @@ def describe_answer(answer: events.Answer) -> str:
 
 
 def answer_sentence(answer: events.Answer | None) -> str:
-    """Return the outcome of a question as a sentence. ``answer`` is ``None`` if it was not answered."""
+    """Return the outcome of a question as a sentence. ``answer`` is ``None`` if nothing answered the question."""
     text = "no answer" if answer is None else describe_answer(answer)
     return sanitize(text[0].upper() + text[1:])
 
 
 def describe_receipt(event: events.Receipt) -> str:
-    """Return the outcome of a line that did not reach the model, without the line's text.
+    """Describe the outcome of a line that did not reach the model, without the line's text.
 
-    Return an empty text if other events already show the outcome.
+    Return an empty text for any other outcome, since other events show that outcome.
     """
     why = f" ({event.reason.strip()})" if event.reason else ""
     match event.state:
@@ -150,13 +153,13 @@ def describe_receipt(event: events.Receipt) -> str:
             return ""
 
 
-def with_location(event: events.Notice | events.Error) -> str:
-    """Return the message of an event, prefixed with its file and line if the event has them."""
+def located_message(event: events.Notice | events.Error) -> str:
+    """Return the message of an event, after the event's file and line if the event has them."""
     place = ":".join(str(part) for part in (event.file, event.line) if part is not None)
     return f"{place}: {event.message}" if place else event.message
 
 
-_WHY_COMPACTED: Mapping[events.CompactedBy, str] = {
+_COMPACTION_REASONS: Mapping[events.CompactedBy, str] = {
     "fill": "the window was nearly full",
     "service": "the request was too long for the service",
     "user": "as you asked",
@@ -168,7 +171,7 @@ def describe_compaction(event: events.Compaction) -> str:
     if event.state == "failed":
         return "The conversation was not compacted"
     sizes = f"from {event.tokens_before:,} to {event.tokens_after:,} tokens"
-    return f"Conversation compacted {sizes}: {_WHY_COMPACTED[event.by]}"
+    return f"Conversation compacted {sizes}: {_COMPACTION_REASONS[event.by]}"
 
 
 RemarkEvent: TypeAlias = (
@@ -178,12 +181,15 @@ RemarkEvent: TypeAlias = (
 
 
 def describe_remark(event: RemarkEvent) -> tuple[str, str]:
-    """Return a remark's kind and text. The kind is ``note``, ``error``, or ``back`` for a returned line."""
+    """Return the kind and the text of a remark.
+
+    The kind is ``error``, ``back`` (a line was refused or did not reach the model), or ``note`` for anything else.
+    """
     match event:
         case events.Error():
-            return "error", sanitize(with_location(event))
+            return "error", sanitize(located_message(event))
         case events.Notice():
-            return "note", sanitize(with_location(event))
+            return "note", sanitize(located_message(event))
         case events.Compaction():
             return "note", f"{describe_compaction(event)}."
         case events.Retry():
@@ -211,7 +217,10 @@ def full_input(input: Mapping[str, object]) -> str:
 
 
 def unshown_result(event: events.Result) -> str:
-    """Return the part of a result that is not in its replies: the text of a stop, earlier findings, or an error."""
+    """Return the end of a result that no streamed reply has shown yet.
+
+    Such an end is an error, the message of a stop, or the findings before a stop; empty if the replies have it all.
+    """
     text = event.result.strip()
     shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
     return text.removeprefix(shown).strip()

@@ -1,1 +1,1 @@
-"""The Agent Client Protocol, which editors use to run the chain."""
+"""The server of the Agent Client Protocol, through which editors run chains."""

@@ -1,7 +1,7 @@
-"""The options of a session that an editor can set, and the slash commands that it can use.
+"""The options of a session that an editor can set, and the slash commands that an editor can use.
 
-These are the commands that need no terminal (``Commands.portable``). When they change, the editor receives the new list
-before the next event.
+An editor can use the commands that need no terminal (``Commands.portable``). When the options or commands change, the
+editor receives the new list before the next event.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from cli.terminal.custom import FindCustom
 from cli.terminal.slash import Commands
 
 MODEL, CHAIN = "model", "chain"
-"""The ids of the options."""
+"""The ids of the two options."""
 
 
 class EditorOffer:
-    """The options and commands of one session. ``settings`` are those of its chain."""
+    """The options and commands that one session offers to the editor. ``settings`` are the settings of its chain."""
 
     def __init__(self, chain: Chain, settings: Settings, find_custom: FindCustom) -> None:
         self.settings = settings
@@ -36,18 +36,18 @@ class EditorOffer:
 
     @property
     def options(self) -> Sequence[Mapping[str, Any]]:
-        """The options with their values: the model, and the chain if there are several."""
+        """The options with their current and possible values: the model, and the chain if several are configured."""
         settings = self.settings
         known = [(name, about) for name, _, about in models(settings)]
-        found = [_select(MODEL, "Model", "model", "Used from the next prompt on", self._commands.model, known)]
+        found = [_select_option(MODEL, "Model", "model", "Used from the next prompt on", self._commands.model, known)]
         if len(settings.chain_names) > 1:
-            chains = [(name, _about(settings, name)) for name in settings.chain_names]
+            chains = [(name, _describe_chain(settings, name)) for name in settings.chain_names]
             about = "Its prompt, tools and model, from the next prompt on"
-            found.append(_select(CHAIN, "Chain", "mode", about, settings.default_chain, chains))
+            found.append(_select_option(CHAIN, "Chain", "mode", about, settings.default_chain, chains))
         return found
 
     def set_model(self, name: str) -> None:
-        """Use another model from the next run on. Raise ``RpcError`` if that is impossible."""
+        """Use another model from the next run on. Raise ``RpcError`` if the model or the journal cannot be used."""
         try:
             self._commands.use(name)
         except UserError as error:
@@ -56,32 +56,32 @@ class EditorOffer:
             raise RpcError(INTERNAL_ERROR, str(error)) from None
         self._sent_model = self._commands.model  # the answer to the request contains it
 
-    def has(self, text: str) -> bool:
-        """Return whether a text starts with one of the commands."""
+    def has_command(self, text: str) -> bool:
+        """Return whether a text starts with a command that the editor can use."""
         return is_command(text) and text.split()[0].casefold() in {name for name, _, _ in self._commands.portable}
 
-    def start_prompt(self, text: str, then: Callable[[str], object], failed: Callable[[str], object]) -> bool:
-        """Request the prompt of an MCP server. Return ``False`` if the text names no such prompt.
+    def request_prompt(self, text: str, on_prompt: Callable[[str], object], fail: Callable[[str], object]) -> bool:
+        """Request the prompt that ``text`` names, from its MCP server. Return ``False`` if ``text`` names none.
 
-        Later ``then`` is called with the prompt's text, or ``failed`` with the reason of a failure. Raise ``RpcError``
-        if the request cannot be sent.
+        Later call ``on_prompt`` with the text of the prompt, or ``fail`` with the reason of a failure. Raise
+        ``RpcError`` if the request cannot be sent.
         """
         name, *words = text.split() or [""]
         if name not in dict(self._commands.prompts):
             return False
         server, _, prompt = name.removeprefix(SERVER_PROMPT).partition(":")
         try:
-            self._chain.start_prompt(server, prompt, words, then=then, failed=failed)
+            self._chain.start_prompt(server, prompt, words, then=on_prompt, failed=fail)
         except UserError as error:
             raise RpcError(INVALID_REQUEST, str(error)) from None
         return True
 
     def carry_out(self, command: str) -> str:
-        """Run a command, and return its answer in a Markdown fence."""
+        """Run a slash command, and return its answer in a Markdown fence."""
         return in_fence(self._commands.run(command).text or "Done.")
 
     def changes(self) -> list[Update]:
-        """Return updates for the options and commands that changed since the last call."""
+        """Return the updates to send for options and commands that changed since the last call."""
         found: list[Update] = []
         if self._sent_model != self._commands.model:
             self._sent_model = self._commands.model
@@ -92,18 +92,18 @@ class EditorOffer:
             found.append(
                 {
                     "sessionUpdate": "available_commands_update",
-                    "availableCommands": [_command(*each) for each in offered],
+                    "availableCommands": [_command_entry(*each) for each in offered],
                 }
             )
         return found
 
 
-def _command(name: str, argument: str, about: str) -> Mapping[str, Any]:
+def _command_entry(name: str, argument: str, description: str) -> Mapping[str, Any]:
     hint = {"input": {"hint": as_title(argument)}} if argument else {}
-    return {"name": name.removeprefix("/"), "description": as_title(about), **hint}
+    return {"name": name.removeprefix("/"), "description": as_title(description), **hint}
 
 
-def _about(settings: Settings, chain: str) -> str:
+def _describe_chain(settings: Settings, chain: str) -> str:
     try:
         chosen = settings.chain(chain)
     except UserError as error:
@@ -111,7 +111,7 @@ def _about(settings: Settings, chain: str) -> str:
     return f"{chosen.model}; {', '.join(chosen.tools) or 'no tools'}"
 
 
-def _select(
+def _select_option(
     id: str, name: str, category: str, description: str, current: str, values: Iterable[tuple[str, str]]
 ) -> Mapping[str, Any]:
     options = [{"value": value, "name": value, "description": as_title(about)} for value, about in values]

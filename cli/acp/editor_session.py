@@ -1,7 +1,7 @@
-"""One session of an editor: submits its prompts to a chain, and sends the chain's events as updates.
+"""One session of an editor: submits the editor's prompts to a chain, and sends the chain's events as updates.
 
-One task sends the updates in order, as fast as the editor reads. It also answers the prompts, so that an answer follows
-all updates of its run.
+One task sends the updates in order, as fast as the editor reads. The same task answers the prompts, so that the answer
+to a prompt follows all updates of the prompt's run.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from cli.acp import turns
 from cli.acp.editor_offer import EditorOffer
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
 from cli.acp.shown_calls import question_answer, question_request
-from cli.acp.turns import PendingPrompt, cancelled
+from cli.acp.turns import PendingPrompt, cancelled_response
 from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
 from cli.input.address import split_address
 from cli.terminal.custom import FindCustom
 
 STEERING = "_session/steering"
-"""The method that submits a line like a prompt, but is answered at once."""
+"""The method that submits a line as a prompt does, but is answered before the run ends."""
 
 Images: TypeAlias = Sequence[tuple[str, bytes]]
-"""The images of a line: names and contents."""
+"""The images of a line, each as a pair of name and content."""
 
 
 @dataclass(frozen=True, slots=True)
 class EditorFeatures:
-    """Whether an editor wants ``receipts`` of lines, and whether it can show ``forms``."""
+    """Optional features of an editor: whether it wants ``receipts`` of lines, and whether it can show ``forms``."""
 
     receipts: bool = False
     forms: bool = False
 
 
 class EditorSession:
-    """An open session of an editor."""
+    """An open session of an editor. ``kinds`` has the kind of each tool by name. ``log`` writes to standard error."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class EditorSession:
         settings: Settings,
         wire: Wire,
         kinds: Mapping[str, str],
-        notify: Callable[[str], None],
+        log: Callable[[str], None],
         features: EditorFeatures,
         find_custom: FindCustom,
     ) -> None:
@@ -66,9 +66,9 @@ class EditorSession:
         self.ended = trio.Event()
         """Set when the chain is closed and the last update is sent."""
         self.servers: Sequence[ToolServer] = ()
-        """The servers that the editor named."""
+        """The MCP servers that the editor named."""
         self._wire = wire
-        self._notify = notify
+        self._log = log
         self._features = features
         self._builder = UpdateBuilder(chain.workspace, kinds)
         self._pending: dict[IncomingCall, PendingPrompt] = {}
@@ -76,7 +76,7 @@ class EditorSession:
         self._ending: float | None = None
         """The start time of the run that was last interrupted or stopped; ``None`` if there was none."""
         self._held: dict[IncomingCall, tuple[str, Images]] = {}
-        """Lines to submit after the active run, oldest first."""
+        """The text and images of each request to submit after the active run, oldest request first."""
         self._asking: dict[str, trio.CancelScope] = {}
         """The cancel scopes of requests that wait for the user's answer, by the ids of their questions."""
 
@@ -92,22 +92,22 @@ class EditorSession:
     async def send_past(self, past: Iterable[events.Event]) -> None:
         """Send updates for the stored events of a session that is being loaded."""
         for event in past:
-            await self._update(self._builder.updates(event))
+            await self._send(self._builder.updates(event))
 
     def end(self) -> None:
-        """Set ``ended``, and answer all open requests, since no run will answer them any more."""
+        """Answer all open requests, which no run will answer any more, and set ``ended``."""
         for call, pending in self._pending.items():
             call.answer(pending.answer or RpcError(INTERNAL_ERROR, "the session has ended"))
         self._withdraw_held()
         self.ended.set()
 
     def submit(self, call: IncomingCall, text: str, images: Images) -> None:
-        """Submit a prompt or a line of steering, or run a command. Raise ``RpcError`` if it is refused.
+        """Submit the text of a prompt or steering request, or run its command. Raise ``RpcError`` if it is refused.
 
-        While a run is ending, a line waits here until the run has ended.
+        While a run is ending, store the text and submit it after the run.
         """
         call.on_cancel = partial(self._cancel_prompt, call)
-        if self.offer.has(text):
+        if self.offer.has_command(text):
             self._carry_out(call, text)
         elif call.method == STEERING or not self._start_server_prompt(call, text):
             if self._held or self._is_ending:
@@ -117,66 +117,66 @@ class EditorSession:
 
     @property
     def has_turn(self) -> bool:
-        """Whether a run is active that was not asked to stop."""
-        return self._run is not None and not self._is_ending
+        """Whether a run is active and was not asked to stop."""
+        return self._run_start is not None and not self._is_ending
 
     @property
     def is_busy(self) -> bool:
         """Whether a run is active, or lines of this session wait for the end of a run."""
-        return self._run is not None or bool(self._held)
+        return self._run_start is not None or bool(self._held)
 
     def cancel(self) -> None:
-        """Interrupt the active run, and withdraw the lines that wait for its end."""
+        """Interrupt the active run, and withdraw the lines that wait for the end of that run."""
         self._withdraw_held()
         self._interrupt()
 
     @property
-    def _run(self) -> float | None:
+    def _run_start(self) -> float | None:
         """The start time of the active run, which identifies it; ``None`` if no run is active."""
         return self.chain.agents[0].since if self.chain.is_running else None
 
     @property
     def _is_ending(self) -> bool:
-        return self._run is not None and self._run == self._ending
+        return self._run_start is not None and self._run_start == self._ending
 
     def _interrupt(self) -> None:
         if self.chain.interrupt():
-            self._ending = self._run
+            self._ending = self._run_start
 
     def _cancel_prompt(self, call: IncomingCall) -> None:
         """Cancel a prompt: drop its line if the line waits, else interrupt its run if the run is active."""
         prompt = self._pending.get(call)
         if call in self._held:
             self._withdraw(call)
-        elif prompt is not None and prompt.answer is None and not self._drop(prompt.line):
-            is_active = self._run == prompt.run if prompt.run else self._is_of_active_run(prompt.line)
-            if is_active:
+        elif prompt is not None and prompt.answer is None and not self._drop(prompt.line_id):
+            start = prompt.run_start
+            if self._run_start == start if start else self._is_of_active_run(prompt.line_id):
                 self._interrupt()
 
-    def _drop(self, line: str) -> bool:
-        """Drop a waiting line. Return whether this succeeded."""
+    def _drop(self, line_id: str) -> bool:
+        """Drop a waiting line. Return ``False`` if no line with this id waits."""
         try:
-            if line:
-                self.chain.lines.drop(line, "cancelled")
+            if line_id:
+                self.chain.lines.drop(line_id, "cancelled")
         except UserError:
             return False
-        return bool(line)
+        return bool(line_id)
 
-    def _is_of_active_run(self, line: str) -> bool:
-        """Return whether a submitted line belongs to the active run, and not to an earlier one."""
-        run = self._run
+    def _is_of_active_run(self, line_id: str) -> bool:
+        """Return whether a submitted line belongs to the active run, and not to an earlier run."""
+        run = self._run_start
         if run is None:
             return False
-        if not line:  # a stop that could not be recorded
+        if not line_id:  # a stop that could not be recorded
             return self._is_ending
-        last = next(receipt for receipt in self.chain.lines.receipts if receipt.id == line)
+        last = next(receipt for receipt in self.chain.lines.receipts if receipt.id == line_id)
         return last.state == "queued" or last.time >= run
 
     def _withdraw(self, call: IncomingCall) -> None:
-        """Remove a line that waits for the end of a run, and answer its request as cancelled."""
+        """Remove a request's line that waits for the end of a run, and answer the request as cancelled."""
         del self._held[call]
         withdrawn = RpcError(CANCELLED, "the run was cancelled before this line was submitted")
-        call.answer(withdrawn if call.method == STEERING else cancelled(""))
+        call.answer(withdrawn if call.method == STEERING else cancelled_response(""))
 
     def _withdraw_held(self) -> None:
         for call in [*self._held]:
@@ -193,35 +193,35 @@ class EditorSession:
                 call.answer(error)
 
     def _carry_out(self, call: IncomingCall, text: str) -> None:
-        """Run a command at once. Answer a prompt when the command's run ends, or at once if the command starts none."""
+        """Run a command at once. Answer a prompt after the run that the command starts; if it starts none, at once."""
         was_running = self.chain.is_running
         said = self.offer.carry_out(text)
-        begun = None if was_running else self._run
+        run = None if was_running else self._run_start
         if call.method == STEERING:
-            _answer_steering(call, "", "injected" if begun is None else "startedNewTurn", "handled")
-        elif begun is not None:
-            self._pending[call] = PendingPrompt("", begun)
-        if begun is None:
+            _answer_steering(call, "", "injected" if run is None else "startedNewTurn", "handled")
+        elif run is not None:
+            self._pending[call] = PendingPrompt("", run)
+        if run is None:
             self._answer_without_run(SubmitResult("handled", message=said), call)
 
     def _start_server_prompt(self, call: IncomingCall, text: str) -> bool:
-        """Start a run with the prompt of an MCP server. Return ``False`` if the text names no such prompt.
+        """Start a run with the server prompt that ``text`` names. Return ``False`` if ``text`` names none.
 
-        The run answers the call. Raise ``RpcError`` if the prompt cannot be requested.
+        The result of the run answers the request. Raise ``RpcError`` if the prompt cannot be requested.
         """
 
-        def begin(text: str) -> None:
+        def start_run(text: str) -> None:
             answer = self.chain.start(text, origin="acp", names_files=False)
             if answer.what == "refused":
-                failed(answer.message)
+                fail(answer.message)
             else:
-                self._builder.expect(answer.id)
+                self._builder.omit_query(answer.id)
                 self._pending[call] = PendingPrompt(answer.id)
 
-        def failed(why: str) -> None:
-            call.answer(RpcError(INTERNAL_ERROR, why))
+        def fail(reason: str) -> None:
+            call.answer(RpcError(INTERNAL_ERROR, reason))
 
-        return self.offer.start_prompt(text, begin, failed)
+        return self.offer.request_prompt(text, start_run, fail)
 
     def _submit(self, call: IncomingCall, text: str, images: Images) -> None:
         to, line = split_address(text)
@@ -229,9 +229,9 @@ class EditorSession:
         if answer.what == "refused":
             raise RpcError(INTERNAL_ERROR, answer.message, {"chain": {"state": "refused"}})
         if answer.what == "started":
-            self._builder.expect(answer.id)
+            self._builder.omit_query(answer.id)
         if answer.what == "stopping":
-            self._ending = self._run
+            self._ending = self._run_start
         if call.method == STEERING:
             _answer_steering(call, answer.id, "startedNewTurn" if answer.what == "started" else "injected", answer.what)
             if answer.message:
@@ -242,46 +242,47 @@ class EditorSession:
             self._answer_without_run(answer, call)
 
     def _answer_without_run(self, answer: SubmitResult, call: IncomingCall) -> None:
-        """Answer a prompt whose line needs no run, after the updates for the line's changes."""
-        result = cancelled(answer.id) if answer.what == "returned" else turns.prompt_response("end_turn", answer.id)
+        """Answer a prompt whose line needs no run. The answer is sent after the updates that the line caused."""
+        is_returned = answer.what == "returned"
+        result = cancelled_response(answer.id) if is_returned else turns.prompt_response("end_turn", answer.id)
         notice = None if answer.id else events.Notice(message=answer.message)
         self._pending[call] = PendingPrompt(answer.id, text=answer.message, answer=result, notice=notice)
         if notice is not None:
             self._feed.put(notice)
 
     async def _on_event(self, event: events.Event, nursery: trio.Nursery) -> None:
-        await self._update(self.offer.changes())
+        await self._send(self.offer.changes())
         match event:
             case events.Result():
                 answers_prompt = any(each.ends_with_run for each in self._pending.values())
-                await self._update(self._builder.updates(event, includes_errors=not answers_prompt))
+                await self._send(self._builder.updates(event, includes_errors=not answers_prompt))
             case events.Question():
                 await self._ask(event, nursery)
             case events.Answer(id=id):
                 if (scope := self._asking.pop(id, None)) is not None:
                     scope.cancel()
             case events.Receipt() | events.LineQueued():
-                await self._receipt(event)
+                await self._send_receipt(event)
             case events.Notice():
                 if all(each.notice is not event for each in self._pending.values()):
-                    self._notify(f"{self.id}: {event.message}")
+                    self._log(f"{self.id}: {event.message}")
             case _:
-                await self._update(self._builder.updates(event))
+                await self._send(self._builder.updates(event))
         # After the updates: the answer to a prompt comes last.
         for call, pending in [*self._pending.items()]:
             if (answer := pending.answer_by(event)) is not None:
                 del self._pending[call]
                 if pending.text:
-                    await self._update([self._builder.message(pending.text)])
+                    await self._send([self._builder.message(pending.text)])
                 call.answer(answer)
         if isinstance(event, events.Result):
             self._submit_held()
 
-    async def _update(self, updates: Sequence[Update]) -> None:
+    async def _send(self, updates: Sequence[Update]) -> None:
         for update in updates:
             await self._wire.notify("session/update", {"sessionId": self.id, "update": update})
 
-    async def _receipt(self, event: events.Receipt | events.LineQueued) -> None:
+    async def _send_receipt(self, event: events.Receipt | events.LineQueued) -> None:
         if self._features.receipts:
             fields = to_json(event) | ({} if isinstance(event, events.Receipt) else {"state": "queued"})
             del fields["type"]
@@ -289,19 +290,19 @@ class EditorSession:
 
     async def _ask(self, question: events.Question, nursery: trio.Nursery) -> None:
         updates = self._builder.updates(question)
-        await self._update(updates)
+        await self._send(updates)
         # The configuration or another client may have answered it already.
         if self.chain.questions.open_id == question.id:
             scope = self._asking[question.id] = trio.CancelScope()
-            nursery.start_soon(self._request, question, updates[0], scope)
+            nursery.start_soon(self._fetch_answer, question, updates[0], scope)
 
-    async def _request(self, question: events.Question, shown: Mapping[str, Any], scope: trio.CancelScope) -> None:
-        method, asked = question_request(question, shown, has_forms=self._features.forms)
+    async def _fetch_answer(self, question: events.Question, call: Mapping[str, Any], scope: trio.CancelScope) -> None:
+        method, asked = question_request(question, call, has_forms=self._features.forms)
         with scope:
             result = await self._wire.request(method, {"sessionId": self.id, **asked})
             answer = question_answer(question, result)
             self.chain.answer(question.id, answer, origin="acp")
 
 
-def _answer_steering(call: IncomingCall, line: str, outcome: str, state: str) -> None:
-    call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": line, "state": state}}})
+def _answer_steering(call: IncomingCall, line_id: str, outcome: str, state: str) -> None:
+    call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": line_id, "state": state}}})

@@ -45,12 +45,12 @@ MAX_SESSIONS = 50
 """The maximum number of open sessions. Each has files, tasks and, after its first command, processes."""
 
 UPDATES_GRACE_S = 1.0
-"""The timeout, in seconds, of the last updates after all chains are closed: the editor may have stopped reading."""
+"""Seconds to send the last updates after all chains are closed. The editor may have stopped reading."""
 
 _THREADS = Threads("editors")
 """The threads for reading files, so that a slow disk delays only the request that needs it."""
 
-BUG = "this is a mistake in chain; standard error has its traceback"
+BUG = "this is a bug in chain; see the traceback on standard error"
 
 _CAPABILITIES = {
     "loadSession": True,
@@ -62,18 +62,18 @@ _EXTENSIONS = {"steering": {"supported": True}, "receipts": {"supported": True}}
 
 
 class EditorAgent:
-    """The server of one editor. All sessions are closed when ``run`` ends."""
+    """The server of one editor. ``log`` writes a text to standard error."""
 
-    def __init__(self, wire: Wire, opener: SessionOpener, notify: Callable[[str], None]) -> None:
+    def __init__(self, wire: Wire, opener: SessionOpener, log: Callable[[str], None]) -> None:
         self._wire = wire
         self._opener = opener
-        self._notify = notify
+        self._log = log
         self._features: EditorFeatures | None = None
         """The features of the editor; ``None`` before ``initialize``."""
         self._sessions: dict[str, EditorSession] = {}
         """The sessions that have not ended, by their ids. In those that are being closed, ``leaving`` is set."""
         self._opening: dict[IncomingCall, str | None] = {}
-        """The requests that are opening a session, with the session's id, or ``None`` for a new one."""
+        """The requests that are opening a session, each with the session's id, or ``None`` for a new session."""
         self._reading = trio.CancelScope()
         self._tasks: trio.Nursery | None = None
         self._updates: trio.Nursery | None = None
@@ -84,9 +84,9 @@ class EditorAgent:
             "session/new": self._open,
             "session/load": self._open,
             "session/resume": self._open,
-            "session/list": partial(self._start, self._list),
+            "session/list": partial(self._start_task, self._list),
             "session/close": self._close,
-            "session/delete": partial(self._start, self._delete),
+            "session/delete": partial(self._start_task, self._delete),
             "session/set_config_option": self._set_option,
             "session/prompt": self._submit,
             STEERING: self._submit,
@@ -113,11 +113,11 @@ class EditorAgent:
         if method is None:
             raise RpcError(METHOD_NOT_FOUND, f"there is no method {call.method!r:.200}")
         if self._features is None and call.method != "initialize":
-            raise RpcError(INVALID_REQUEST, "initialize comes first")
+            raise RpcError(INVALID_REQUEST, "send initialize first")
         method(call)
 
-    def _on_notification(self, method: str, given: Mapping[str, Any]) -> None:
-        id = given.get("sessionId")
+    def _on_notification(self, method: str, fields: Mapping[str, Any]) -> None:
+        id = fields.get("sessionId")
         if method == "session/cancel" and isinstance(id, str) and id in self._sessions:
             self._sessions[id].cancel()
 
@@ -125,7 +125,7 @@ class EditorAgent:
         if self._features is not None:
             raise RpcError(INVALID_REQUEST, "the connection is initialized already")
         if type(call.params.get("protocolVersion")) is not int:
-            raise params.wrong("protocolVersion must be a whole number")
+            raise params.error("protocolVersion must be a whole number")
         elicitation = params.mapping(call.params, "clientCapabilities", "elicitation")
         self._features = EditorFeatures(
             receipts=params.mapping(call.params, "_meta").get("receipts") is True,
@@ -143,15 +143,15 @@ class EditorAgent:
 
     def _authenticate(self, call: IncomingCall) -> None:
         id = params.text(call.params, "methodId")
-        raise params.wrong(f"methodId {id!r:.60}: there are no authentication methods")
+        raise params.error(f"methodId {id!r:.60}: there are no authentication methods")
 
     def _open(self, call: IncomingCall) -> None:
         id = None if call.method == "session/new" else params.text(call.params, "sessionId")
-        workspace = params.absolute(call.params, "cwd")
+        workspace = params.absolute_path(call.params, "cwd")
         if not os.path.isdir(workspace):  # False where Path.is_dir raises
-            raise params.wrong(f"cwd is not a folder: {workspace}")
+            raise params.error(f"cwd is not a folder: {workspace}")
         if id == "":
-            raise params.wrong("sessionId is empty")
+            raise params.error("sessionId is empty")
         servers, faults = editor_servers(params.array(call.params, "mcpServers"))
         if len(self._sessions) + len(self._opening) >= MAX_SESSIONS:
             raise RpcError(INVALID_REQUEST, f"{MAX_SESSIONS} sessions are open; close one")
@@ -160,22 +160,22 @@ class EditorAgent:
             if id in self._sessions and not self._sessions[id].leaving.is_set():
                 raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
         self._opening[call] = id
-        self._start(lambda call: self._run_session(call, workspace, id, faults, servers), call)
+        self._start_task(lambda call: self._run_session(call, workspace, id, faults, servers), call)
 
     async def _list(self, call: IncomingCall) -> None:
-        cwd = None if call.params.get("cwd") is None else params.absolute(call.params, "cwd")
+        cwd = None if call.params.get("cwd") is None else params.absolute_path(call.params, "cwd")
         cursor = params.text(call.params, "cursor", default="")
         call.answer(await _THREADS.run(partial(self._opener.page, cwd, cursor)))
 
     def _close(self, call: IncomingCall) -> None:
-        session = self._session(call)
+        session = self._named_session(call)
 
         async def answer(call: IncomingCall) -> None:
             await session.ended.wait()
             call.answer({})
 
         session.leaving.set()
-        self._start(answer, call)
+        self._start_task(answer, call)
 
     async def _delete(self, call: IncomingCall) -> None:
         id = params.text(call.params, "sessionId")
@@ -187,25 +187,25 @@ class EditorAgent:
         call.answer({})
 
     def _set_option(self, call: IncomingCall) -> None:
-        session = self._session(call)
+        session = self._named_session(call)
         id, value = params.text(call.params, "configId"), params.text(call.params, "value")
         if id == MODEL:
             session.offer.set_model(value)
             call.answer({"configOptions": session.offer.options})
         elif id == CHAIN:
-            self._start(lambda call: self._switch(session, value, call), call)
+            self._start_task(lambda call: self._switch(session, value, call), call)
         else:
-            raise params.wrong(f"there is no option {id!r:.60}; the options are {MODEL} and {CHAIN}")
+            raise params.error(f"there is no option {id!r:.60}; the options are {MODEL} and {CHAIN}")
 
     async def _switch(self, session: EditorSession, name: str, call: IncomingCall) -> None:
-        """Close a session, and resume it with another chain. Answer the call.
+        """Close a session, resume it with the chain ``name``, and answer the request.
 
         Raise ``RpcError`` if there is no such chain, or if a run is active. Raise ``UserError`` if the chain cannot be
         opened.
         """
         if name not in session.offer.settings.chain_names:
             known = ", ".join(session.offer.settings.chain_names)
-            raise params.wrong(f"there is no chain {name!r:.60}; the chains are {known}")
+            raise params.error(f"there is no chain {name!r:.60}; the chains are {known}")
         if name == session.offer.settings.default_chain:
             call.answer({"configOptions": session.offer.options})
             return
@@ -222,19 +222,19 @@ class EditorAgent:
             raise SessionError(f"{error}; the session is closed now") from None
 
     def _submit(self, call: IncomingCall) -> None:
-        session = self._session(call)
+        session = self._named_session(call)
         steering = params.mapping(call.params, "_meta", "steering") if call.method == STEERING else {}
         behavior = steering.get("idleBehavior")
         if behavior not in (None, "startNewTurn", "promptRequired"):
-            raise params.wrong("_meta.steering.idleBehavior must be startNewTurn or promptRequired")
+            raise params.error("_meta.steering.idleBehavior must be startNewTurn or promptRequired")
         text, images = params.read_prompt(params.array(call.params, "prompt"), session.workspace)
         if behavior == "promptRequired" and not session.has_turn:
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
         else:
             session.submit(call, text, images)
 
-    def _session(self, call: IncomingCall) -> EditorSession:
-        """Return the open session that a request names. Raise ``RpcError`` if it is not open."""
+    def _named_session(self, call: IncomingCall) -> EditorSession:
+        """Return the open session that a request names. Raise ``RpcError`` if that session is not open."""
         id = params.text(call.params, "sessionId")
         self._check_not_opening(id, "; wait for the answer")
         session = self._sessions.get(id)
@@ -242,17 +242,17 @@ class EditorAgent:
             raise RpcError(NOT_FOUND, f"the session {id!r:.60} is not open here; session/load opens a stored one")
         return session
 
-    def _start(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
-        """Serve a request in a new task."""
+    def _start_task(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
+        """Start a task that serves a request with ``work``."""
         assert self._tasks is not None
-        self._tasks.start_soon(self._answer, work, call)
+        self._tasks.start_soon(self._serve, work, call)
 
     def _check_not_opening(self, id: str, hint: str) -> None:
         if id in self._opening.values():
             raise RpcError(INVALID_REQUEST, f"the session {id} is being opened{hint}")
 
-    async def _answer(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
-        """Serve a request. Answer it with its exception, if any, so that other requests continue."""
+    async def _serve(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
+        """Serve a request with ``work``. Turn an exception into the answer, so that other requests continue."""
         try:
             await work(call)
         except RpcError as error:
@@ -260,10 +260,10 @@ class EditorAgent:
         except UserError as error:
             call.answer(RpcError(INTERNAL_ERROR, str(error)))
         except Exception:  # noqa: BLE001 - a bug in one session must not end the others
-            self._notify(traceback.format_exc())
+            self._log(traceback.format_exc())
             call.answer(RpcError(INTERNAL_ERROR, BUG))
         finally:
-            call.answer(RpcError(CANCELLED, "the program ends"))
+            call.answer(RpcError(CANCELLED, "chain is exiting"))
 
     async def _run_session(
         self,
@@ -272,18 +272,17 @@ class EditorAgent:
         id: str | None,
         notes: Sequence[str],
         servers: Sequence[ToolServer],
-        chosen: Settings | None = None,
+        settings: Settings | None = None,
     ) -> None:
-        """Open a session, and keep it open until it is closed or fails. Raise ``RpcError`` or ``UserError``.
+        """Open a session, and keep it open until ``leaving`` is set. Raise ``RpcError`` or ``UserError`` on failure.
 
-        ``id`` is that of a stored session; ``None`` for a new one. ``notes`` are for the user. ``servers`` are the MCP
-        servers that the editor named. ``chosen`` are settings that replace those of the folder.
+        ``id`` is the id of a stored session; ``None`` for a new session. ``notes`` are notices to show. ``servers`` are
+        the MCP servers that the editor named. ``settings`` replace the settings of the folder, unless ``None``.
         """
         opener = self._opener
         try:
             if id is not None and id in self._sessions:
                 await self._sessions[id].ended.wait()
-            settings = chosen
             if settings is None:
                 settings = await _THREADS.run(partial(opener.settings_for, workspace, id))
             found = await _THREADS.run(partial(servers_of, settings, workspace, opener.state))
@@ -308,7 +307,7 @@ class EditorAgent:
                 kinds = tool_kinds(settings, opener.tools)
                 features = self._features or EditorFeatures()
                 custom = partial(find_commands, settings, chain.workspace, opener.state)
-                session = EditorSession(chain, settings, self._wire, kinds, self._notify, features, custom)
+                session = EditorSession(chain, settings, self._wire, kinds, self._log, features, custom)
                 session.servers = servers
                 if call.method == "session/load":
                     await session.send_past(sessions.session_events(opener.store, session.id))
@@ -318,11 +317,11 @@ class EditorAgent:
             self._opening.pop(call, None)
 
     def _admit(self, session: EditorSession, call: IncomingCall, notes: Sequence[str]) -> None:
-        """Answer the request that opened a session, and accept the session's prompts. ``notes`` are for the user."""
+        """Answer the request that opened a session, and accept the session's prompts. ``notes`` are notices to show."""
         assert self._updates is not None
         notes = [note for note in notes if note]
         for note in notes:
-            self._notify(f"{session.id}: {note}")
+            self._log(f"{session.id}: {note}")
         del self._opening[call]
         self._sessions[session.id] = session
         self._updates.start_soon(self._send_updates, session)
@@ -333,11 +332,11 @@ class EditorAgent:
             session.leaving.set()
 
     async def _send_updates(self, session: EditorSession) -> None:
-        """Send a session's updates until its chain is closed. They include the end of an interrupted run."""
+        """Send a session's updates until its chain is closed, including those for a run that closing interrupts."""
         try:
             await session.send_updates()
         except Exception:  # noqa: BLE001 - a bug in one session must not end the others
-            self._notify(traceback.format_exc())
+            self._log(traceback.format_exc())
             session.leaving.set()
         finally:
             del self._sessions[session.id]

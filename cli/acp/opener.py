@@ -1,4 +1,4 @@
-"""The stored sessions of an editor, and the settings with which sessions are opened. All methods read files."""
+"""The stored sessions of an editor, and the settings for opening a session. All methods block: they read files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from cli.acp.rpc import NOT_FOUND, RpcError
 from cli.acp.shown_calls import as_title
 
 PAGE = 50
-"""The maximum number of stored sessions in one answer."""
+"""The maximum number of stored sessions in one answer to ``session/list``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOpener:
-    """The parameters with which a process opens sessions. ``read_settings`` reads the configuration of a folder.
+    """The parameters for opening sessions in this process. ``read_settings`` reads the configuration of a folder.
 
     The sessions are stored in the Redis at ``address``, or in the folder ``state`` if the address is empty.
     """
@@ -38,7 +38,7 @@ class SessionOpener:
     environ: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
     mode: Mode | None = None
-    """The mode of new sessions; ``None`` for the default one."""
+    """The mode of new sessions; ``None`` for the default mode."""
     is_kept: bool = True
     """Whether sessions are stored at all."""
 
@@ -85,10 +85,11 @@ class SessionOpener:
     def page(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:
         """Return a page of the stored sessions, the latest first.
 
-        ``workspace`` selects the sessions of a folder; ``None`` means all. Raise ``RpcError`` if the cursor is wrong.
+        ``workspace`` selects a folder; ``None`` means all. ``cursor`` is the ``nextCursor`` of the previous page; empty
+        for the first page. Raise ``RpcError`` if the cursor is malformed.
         """
         if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
-            raise params.wrong("cursor is unknown")
+            raise params.error("cursor is unknown")
         begin = int(cursor or 0)
         here = None if workspace is None else os.path.realpath(workspace)
         found = [
@@ -109,7 +110,7 @@ class SessionOpener:
             raise RpcError(NOT_FOUND, f"there is no session {id!r:.60}; is it {found.id}?")
         before = Path(found.workspace)
         if found.workspace and before.is_dir() and before.resolve() != workspace.resolve():
-            raise params.wrong(f"cwd is not the folder of the session, which is {before}")
+            raise params.error(f"cwd is not the folder of the session, which is {before}")
 
 
 def _info(session: sessions.Summary) -> Mapping[str, Any]:

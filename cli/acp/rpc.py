@@ -19,13 +19,13 @@ NOT_FOUND = -32002
 """The session or file does not exist (Agent Client Protocol, "ErrorCode")."""
 
 _BEGINNING = re.compile(r'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")\s*,')
-"""The beginning of a request as libraries write it. It contains the id even if the row is cut off."""
+"""Matches the beginning of a request as libraries write it, with the id, also if the end of the row is missing."""
 
 Id: TypeAlias = int | str | None
 
 
 class RpcError(Exception):
-    """An error answer. ``data`` is for programs, ``message`` for people. ``id`` is that of the wrong message."""
+    """An error answer: ``message`` for people, ``data`` for programs. ``id`` is the id of a malformed message."""
 
     def __init__(self, code: int, message: str, data: Mapping[str, Any] | None = None, id: Id = None) -> None:
         super().__init__(message)
@@ -53,15 +53,15 @@ class Response:
     result: object
 
 
-def read_message(text: str, *, is_utf8: bool = True, is_cut: bool = False, most: int = 0) -> RpcRequest | Response:
-    """Parse a row as a message. Raise ``RpcError``, with the message's id if that is known, if the row is wrong.
+def read_message(text: str, *, is_utf8: bool = True, is_cut: bool = False, limit: int = 0) -> RpcRequest | Response:
+    """Parse a row as a message. If the row is malformed, raise ``RpcError``, with the message's id if known.
 
-    A row that ``is_cut`` is wrong: it had more than ``most`` bytes, and ``text`` is only its beginning.
+    If ``is_cut``, ``text`` is only the beginning of a row that had more than ``limit`` bytes, which is an error.
     """
     if is_cut:
         begun = _BEGINNING.match(text)
         raise RpcError(
-            INVALID_REQUEST, f"the message is longer than {most:,} bytes", id=json.loads(begun[1]) if begun else None
+            INVALID_REQUEST, f"the message is longer than {limit:,} bytes", id=json.loads(begun[1]) if begun else None
         )
     if not is_utf8:
         raise RpcError(PARSE_ERROR, "the message is not UTF-8")

@@ -1,7 +1,7 @@
 """Tool calls and questions as editors show them, and the answers of editors to questions. Pure.
 
-The user approves what a question shows. So invisible characters are escaped, and texts are fenced, since editors render
-Markdown.
+The user approves what a question shows. So invisible characters are escaped, and texts are put in fences, since editors
+render Markdown.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LONGEST_TITLE = 200
 """The maximum number of characters of a title. Editors show the whole input elsewhere."""
 
 WIRE_KINDS = {"plan": "think", "delegate": "think", "ask": "other"}
-"""The protocol's names for kinds of tools, where they differ from ours."""
+"""The protocol's names for kinds of tools, where they differ from the names in chain."""
 
 _TITLED_BY = ("command", "path", "pattern", "topic", "question", "task")
-"""The arguments that a title may show, the most important first."""
+"""The arguments that a title can show. A title shows the first of them that the call has."""
 
 _TICKS = re.compile(r"`{3,}")
 
@@ -55,7 +55,7 @@ def as_title(text: str) -> str:
 
 
 def locations_of(input: Mapping[str, Any], workspace: Path) -> Sequence[Mapping[str, Any]]:
-    """Return a list with the location of the file that a call names; an empty list if it names none."""
+    """Return a list with the location of the file that a call names; an empty list if the call names no file."""
     path = input.get("path")
     if not isinstance(path, str) or not path.strip() or "\0" in path:
         return []
@@ -82,7 +82,7 @@ def in_fence(text: str) -> str:
 
 
 def preview_content(diff: FileDiff | None, preview: str, workspace: Path) -> tuple[Content, ...]:
-    """Return what a question shows of its call: the hunks of an edit, or else the preview."""
+    """Return what a question shows of its call: the hunks of ``diff``, or else ``preview``."""
     if diff is not None and diff.hunks:
         return tuple(_content_of(hunk, str(workspace / diff.path)) for hunk in diff.hunks)
     shown = visible(preview)
@@ -101,11 +101,11 @@ def _content_of(hunk: Hunk, path: str) -> Content:
 
 
 def question_request(
-    question: events.Question, shown: Mapping[str, Any], *, has_forms: bool
+    question: events.Question, announcement: Mapping[str, Any], *, has_forms: bool
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return the method that asks a question, and its parameters without the session's id.
+    """Return the protocol's method for a question, and the parameters of the method without the session's id.
 
-    ``shown`` is the update that announced the call. If the editor ``has_forms``, a choice is asked with a form.
+    ``announcement`` is the update that announced the call. If ``has_forms``, the editor shows a choice in a form.
     """
     about: dict[str, Any] = {"questionId": question.id, "agent": question.agent}
     if has_forms and question.kind == "choice":
@@ -122,7 +122,7 @@ def question_request(
             "_meta": {"chain": about},
         }
     call: dict[str, Any] = {"toolCallId": question.tool_call_id, "status": "pending", "title": as_title(question.text)}
-    call |= {name: shown[name] for name in ("kind", "content", "locations") if name in shown}
+    call |= {name: announcement[name] for name in ("kind", "content", "locations") if name in announcement}
     escalations = (
         (ESCALATION_KEYS[each], f"Allow once {ESCALATION_PHRASES[each]}", "allow_once") for each in question.escalations
     )
@@ -139,7 +139,7 @@ def question_request(
 
 
 def question_answer(question: events.Question, result: object) -> str:
-    """Return the answer in an editor's ``result``. If it is none of those offered, deny the call or choose nothing."""
+    """Return the answer in an editor's ``result``. Without a valid answer, deny the call or choose no option."""
     if question.kind == "approval":
         match result:
             case RpcError():
@@ -166,5 +166,5 @@ def _consents(question: events.Question) -> Sequence[str]:
 
 
 def _numbered(question: events.Question) -> Sequence[tuple[str, str]]:
-    """Return the options of a choice, each with its number as id. The text of an option could be a stop phrase."""
+    """Return the options of a choice, each with its number as id, since an option's text could be a stop phrase."""
     return [(str(n), option) for n, option in enumerate(question.options, 1)]

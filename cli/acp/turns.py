@@ -1,7 +1,7 @@
-"""The answers to prompts. Pure.
+"""The answers to an editor's prompts. Pure.
 
 A prompt is submitted as a line, and answered with the result of the run that receives the line. The order of the events
-shows which run that is.
+shows which run receives the line.
 """
 
 from __future__ import annotations
@@ -31,60 +31,60 @@ STOP_REASONS: Mapping[events.Status, StopReason] = {
 
 @dataclass(slots=True)
 class PendingPrompt:
-    """A prompt that has no answer yet, or a request whose text is still to be sent."""
+    """A prompt that waits for its answer, or a steering request whose text waits to be sent."""
 
-    line: str
+    line_id: str
     """The id of the prompt's line; empty for a command, and for a stop that could not be recorded."""
-    run: float = 0.0
-    """The start time of the run that a command started; else 0. The result of an earlier run is no answer."""
+    run_start: float = 0.0
+    """The start time of the run that the prompt's command started, else 0. Results of earlier runs are no answer."""
     state: events.State = "queued"
     text: str = ""
     """The text to send before the answer."""
     answer: Mapping[str, Any] | None = None
-    """The answer to a request that needs no run. It is sent after the line's receipt or the ``notice``."""
+    """The answer to a request that needs no run, sent after the line's receipt or the ``notice``; else ``None``."""
     notice: events.Notice | None = None
 
     @property
     def ends_with_run(self) -> bool:
         """Whether the result of the active run will answer this prompt."""
-        return self.answer is None and (not self.line or self.state not in ("queued", "returned"))
+        return self.answer is None and (not self.line_id or self.state not in ("queued", "returned"))
 
     def answer_by(self, event: events.Event) -> Mapping[str, Any] | RpcError | None:
-        """Update the state from an event. Return the answer if the event ends the request."""
+        """Update the state from an event. Return the answer if the event ends the request, else ``None``."""
         match event:
             case events.Notice() if event is self.notice:
                 return self.answer
-            case events.Receipt(id=id, state=state) if id and id == self.line:
+            case events.Receipt(id=id, state=state) if id and id == self.line_id:
                 if self.answer is not None:
                     return self.answer
                 if state == "dropped":
-                    return cancelled(id, state)  # a result need not follow
+                    return cancelled_response(id, state)  # a result need not follow
                 if self.state != "delivered":  # a refused reply returns its lines; the result of the run answers
                     self.state = state
             case events.Result() if self.state == "returned":
-                return cancelled(self.line)
-            case events.Result() if self.ends_with_run and self.run <= event.time:
-                return _outcome(event, self.line)
+                return cancelled_response(self.line_id)
+            case events.Result() if self.ends_with_run and self.run_start <= event.time:
+                return _outcome(event, self.line_id)
             case _:
                 pass
         return None
 
 
-def prompt_response(reason: StopReason, line: str, **about: object) -> Mapping[str, Any]:
-    """Return the response to a prompt. ``line`` is the id of the prompt's line, if any."""
-    return {"stopReason": reason, "_meta": {"chain": {**({"lineId": line} if line else {}), **about}}}
+def prompt_response(reason: StopReason, line_id: str, **about: object) -> Mapping[str, Any]:
+    """Return the response to a prompt. ``about`` is added to ``_meta.chain``, and ``line_id`` if it is not empty."""
+    return {"stopReason": reason, "_meta": {"chain": {**({"lineId": line_id} if line_id else {}), **about}}}
 
 
-def cancelled(line: str, state: events.State = "returned") -> Mapping[str, Any]:
-    """Return the response to a prompt whose line was not used."""
-    return prompt_response("cancelled", line, state=state) if line else prompt_response("cancelled", line)
+def cancelled_response(line_id: str, state: events.State = "returned") -> Mapping[str, Any]:
+    """Return the response to a prompt whose line was not used. ``line_id`` is empty if there is no line yet."""
+    return prompt_response("cancelled", line_id, **({"state": state} if line_id else {}))
 
 
-def _outcome(result: events.Result, line: str) -> Mapping[str, Any] | RpcError:
+def _outcome(result: events.Result, line_id: str) -> Mapping[str, Any] | RpcError:
     reason = STOP_REASONS.get(result.status)
     if reason is None:
         message = result.result or f"the run ended: {result.status}"
         return RpcError(INTERNAL_ERROR, message, {"chain": {"status": result.status}})
     used = result.usage
     usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost_usd": used.cost_usd}
-    return prompt_response(reason, line, status=result.status, iterations=result.iterations, usage=usage)
+    return prompt_response(reason, line_id, status=result.status, iterations=result.iterations, usage=usage)

@@ -1,7 +1,7 @@
-"""Converts events to session updates. Pure, except that it remembers earlier events.
+"""Converts a chain's events to session updates of the protocol. Pure, except that it remembers earlier events.
 
-A child agent's text becomes reasoning, since its answer is also the result of the call that started it. ``_meta.chain``
-of a child's update names the child and that call.
+The text of a child agent is sent as reasoning, since the child's answer is also the result of the call that started the
+child. ``_meta.chain`` of a child's update names the child and that call.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MAX_SHOWN_OUTPUT = 4_000
 """The maximum number of characters of a running tool's output in an update."""
 
 _TASK_STATES = {"PENDING": "pending", "DONE": "completed", "FAILED": "completed"}
-_SILENT = frozenset({"done", "interrupted", "error", "empty", "context_full"})
-"""Statuses whose result is not sent as a message: a reply was sent already, or the answer to the prompt has it."""
+_SHOWN_ELSEWHERE = frozenset({"done", "interrupted", "error", "empty", "context_full"})
+"""Statuses of runs whose result is not sent as a message: the replies or the answer to the prompt contain it."""
 
 
 @dataclass(slots=True)
@@ -46,26 +46,26 @@ class UpdateBuilder:
     _calls: dict[str, _AnnouncedCall] = field(default_factory=dict)
     _parents: dict[str, str] = field(default_factory=dict)
     """The id of the call that started each agent, by the agent's name."""
-    _messages: Counter[str] = field(default_factory=Counter)
+    _message_counts: Counter[str] = field(default_factory=Counter)
     """The number of finished messages of each agent."""
-    _shown: list[str] = field(default_factory=list)
+    _shown_pieces: list[str] = field(default_factory=list)
     """The pieces of the main agent's text since its last message."""
     _prompt_lines: set[str] = field(default_factory=set)
     """The ids of lines that the editor shows as its own prompts."""
     _window: int = 0
     _prefix: str = field(default_factory=lambda: secrets.token_hex(4))
-    """The start of message ids. It differs from that of an earlier process."""
+    """The start of all message ids. It is random, so that ids differ from those of earlier processes."""
 
-    def expect(self, line: str) -> None:
-        """Send no update when this line starts a run, since the editor shows the line as its own prompt."""
-        self._prompt_lines.add(line)
+    def omit_query(self, line_id: str) -> None:
+        """Omit the query of the run that this line starts, because the editor shows the line as its own prompt."""
+        self._prompt_lines.add(line_id)
 
     def updates(self, event: events.Event, *, includes_errors: bool = True) -> Sequence[Update]:
-        """Return the updates for an event, with the error of a failed run only if ``includes_errors``."""
+        """Return the updates for an event. Omit the error of a failed run unless ``includes_errors``."""
         match event:
             case events.TextDelta(agent=agent, text=text):
                 if agent == MAIN:
-                    self._shown.append(text)
+                    self._shown_pieces.append(text)
                 return [self._chunk("agent_message_chunk" if agent == MAIN else "agent_thought_chunk", text, event)]
             case events.ThinkingDelta(text=text):
                 return [self._chunk("agent_thought_chunk", text, event)]
@@ -73,7 +73,7 @@ class UpdateBuilder:
                 self._end_messages(event.agent)
                 return []
             case events.Retry(reason=reason, delay_s=delay):
-                note = f"{reason}; asked again in {delay:.0f} s. The text of this reply so far does not count."
+                note = f"{reason}; retrying in {delay:.0f} s. Ignore the part of this reply shown so far."
                 return [self._whole_message("agent_thought_chunk", note, event)]
             case events.UsageReport(agent="main", context_window=int(size)):
                 self._window = size
@@ -96,20 +96,20 @@ class UpdateBuilder:
                 about = {name: fields[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
                 return [{**update, "_meta": {"chain": {**self._agent_meta(event.agent), **about}}}]
             case events.Question():
-                return [self._announce(event)]
+                return [self._question_update(event)]
             case events.ToolCall():
-                return [self._start(event)]
+                return [self._start_update(event)]
             case events.ToolProgress():
-                return self._report(event)
+                return self._progress_updates(event)
             case events.ToolResult():
-                return [self._end(event)]
+                return [self._end_update(event)]
             case events.AgentStarted(name=name, parent_id=parent, task=task):
                 self._parents[name] = parent
                 return [self._call_update(parent, event.agent, title=as_title(f"{name}: {task}"))]
             case events.PlanChanged(tasks=tasks):
                 return [{"sessionUpdate": "plan", "entries": [_plan_entry(task) for task in tasks]}]
             case events.Result():
-                return self._result(event, includes_errors=includes_errors)
+                return self._result_updates(event, includes_errors=includes_errors)
             case _:
                 return []
 
@@ -118,13 +118,13 @@ class UpdateBuilder:
         return self._whole_message("agent_message_chunk", text, events.TextDelta(text=text))
 
     def _chunk(self, voice: Voice, text: str, event: events.Event) -> Update:
-        id = f"{self._prefix}-{event.agent}-{self._messages[event.agent]}-{voice}"
+        id = f"{self._prefix}-{event.agent}-{self._message_counts[event.agent]}-{voice}"
         return {"sessionUpdate": voice, "messageId": id, "content": text_block(text), **self._meta(event.agent)}
 
     def _end_messages(self, agent: str) -> None:
-        self._messages[agent] += 1
+        self._message_counts[agent] += 1
         if agent == MAIN:
-            self._shown.clear()
+            self._shown_pieces.clear()
 
     def _whole_message(self, voice: Voice, text: str, event: events.Event) -> Update:
         self._end_messages(event.agent)
@@ -132,17 +132,17 @@ class UpdateBuilder:
         self._end_messages(event.agent)
         return update
 
-    def _result(self, event: events.Result, *, includes_errors: bool) -> Sequence[Update]:
-        shown = "".join(self._shown).strip()
+    def _result_updates(self, event: events.Result, *, includes_errors: bool) -> Sequence[Update]:
+        shown = "".join(self._shown_pieces).strip()
         self._end_messages(event.agent)
         is_error = event.status in ("error", "empty", "context_full")
         text = event.result.strip()
-        if (event.status in _SILENT and not (is_error and includes_errors)) or text in event.replies:
+        if (event.status in _SHOWN_ELSEWHERE and not (is_error and includes_errors)) or text in event.replies:
             return []
         rest = text.removeprefix(shown).strip() if shown else text
         return [self.message(rest)] if rest else []
 
-    def _announce(self, event: events.Question) -> Update:
+    def _question_update(self, event: events.Question) -> Update:
         """Return the update that shows the call that a question is about."""
         known = self._calls.get(event.tool_call_id)
         if event.kind == "choice" and known is not None:
@@ -161,7 +161,7 @@ class UpdateBuilder:
             locations=locations_of({} if diff is None else {"path": diff.path}, self.workspace),
         )
 
-    def _start(self, event: events.ToolCall) -> Update:
+    def _start_update(self, event: events.ToolCall) -> Update:
         is_new = event.id not in self._calls
         self._calls.setdefault(event.id, _AnnouncedCall())
         return self._call_update(
@@ -173,7 +173,7 @@ class UpdateBuilder:
             **self._description(event.name, event.input),
         )
 
-    def _report(self, event: events.ToolProgress) -> Sequence[Update]:
+    def _progress_updates(self, event: events.ToolProgress) -> Sequence[Update]:
         call = self._calls.get(event.id)
         if call is None:
             return []
@@ -181,7 +181,7 @@ class UpdateBuilder:
         call.progress = (call.progress + separator + event.text)[-MAX_SHOWN_OUTPUT:]
         return [self._call_update(event.id, event.agent, content=[*call.content, text_content(call.progress)])]
 
-    def _end(self, event: events.ToolResult) -> Update:
+    def _end_update(self, event: events.ToolResult) -> Update:
         call = self._calls.pop(event.id, None)
         result = text_content(event.text, is_markdown=self.kinds.get(event.name) == "delegate")
         return self._call_update(
@@ -194,7 +194,7 @@ class UpdateBuilder:
         )
 
     def _description(self, name: str, input: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the fields that an editor shows of a call before its result."""
+        """Return the fields of an update that describe a call before its result is known."""
         title = shown_calls.title_of(name, input)
         return {"title": title, "kind": self._kind_of(name), "locations": locations_of(input, self.workspace)}
 
@@ -203,8 +203,8 @@ class UpdateBuilder:
         return shown_calls.WIRE_KINDS.get(kind, kind)
 
     def _call_update(self, id: str, agent: str, *, is_new: bool = False, **fields: object) -> Update:
-        what = "tool_call" if is_new else "tool_call_update"
-        return {"sessionUpdate": what, "toolCallId": id, **fields, **self._meta(agent)}
+        kind = "tool_call" if is_new else "tool_call_update"
+        return {"sessionUpdate": kind, "toolCallId": id, **fields, **self._meta(agent)}
 
     def _meta(self, agent: str) -> Mapping[str, Any]:
         about = self._agent_meta(agent)

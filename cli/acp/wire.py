@@ -1,7 +1,7 @@
 """A JSON-RPC connection: requests, notifications and answers, in both directions.
 
-Requests are served in the order of their rows, each in one synchronous step, so that a cancellation finds an earlier
-prompt. Each request is answered once, in that step or later. Only the end of the input ends a connection.
+Requests are served in the order of their rows, each in one synchronous step, so that a cancellation finds the prompt
+before it. Each request is answered once, in that step or later. Only the end of the input ends a connection.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cli.outbox import ROOM, Outbox
 
 MAX_RPC_ROW = 16 * 1024 * 1024
 """The maximum length of a row in bytes. A prompt has at most 100,000 characters of at most twelve bytes in JSON, and
-7 MB of images in base64. So a prompt that is somewhat too long is read, and refused with its id and the reason."""
+7 MB of images in base64. So a prompt that is somewhat too long can be read, and refused with its id and a reason."""
 
 MAX_REQUESTS = 100
-"""The maximum number of open requests of the peer: one for each session, and a prompt for each waiting line."""
+"""The maximum number of unanswered requests: enough for one per session, and a prompt for each waiting line."""
 
 
 OnRequest: TypeAlias = Callable[["IncomingCall"], None]
@@ -34,7 +34,7 @@ OnNotification: TypeAlias = Callable[[str, Mapping[str, Any]], None]
 
 @dataclass(slots=True, eq=False)
 class IncomingCall:
-    """A request of the peer. ``on_cancel`` is called if the peer cancels it; even then it needs an answer."""
+    """A request of the peer. Also after the peer cancels it, which calls ``on_cancel``, it needs an answer."""
 
     wire: Wire
     id: Id
@@ -43,14 +43,14 @@ class IncomingCall:
     on_cancel: Callable[[], object] = lambda: None
 
     def answer(self, result: Mapping[str, Any] | RpcError) -> None:
-        """Answer the request. Do nothing if it has an answer already."""
+        """Answer the request, unless it is answered already."""
         if self.wire.calls.get(self.id) is self:
             del self.wire.calls[self.id]
             self.wire.respond(self.id, result)
 
 
 class Wire:
-    """One connection. It ends when ``next_row`` returns ``None``."""
+    """One connection. ``next_row`` returns the next row of the peer; ``None`` at the end of the input."""
 
     def __init__(self, next_row: Callable[[], Awaitable[RawLine | None]], outbox: Outbox) -> None:
         self.calls: dict[Id, IncomingCall] = {}
@@ -87,12 +87,14 @@ class Wire:
                 self._outbox.put(rpc.message_row(method="$/cancel_request", params={"requestId": id}))
 
     def respond(self, id: Id, result: Mapping[str, Any] | RpcError) -> None:
-        """Send an answer."""
+        """Send the answer to the request ``id``."""
         self._outbox.put(rpc.response_row(id, result))
 
     async def _receive(self, raw: RawLine, on_request: OnRequest, on_notification: OnNotification) -> None:
         try:
-            message = rpc.read_message(raw.text, is_utf8=not raw.has_invalid_bytes, is_cut=raw.is_cut, most=MAX_RPC_ROW)
+            message = rpc.read_message(
+                raw.text, is_utf8=not raw.has_invalid_bytes, is_cut=raw.is_cut, limit=MAX_RPC_ROW
+            )
         except RpcError as error:
             self.respond(error.id, error)
         else:

@@ -1,6 +1,6 @@
 """The client of a side door: finds a running chain, and exchanges rows with it.
 
-It blocks and does not use trio, so that ``chain send`` starts quickly.
+Its functions block and do not use trio, so that ``chain send`` starts quickly.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from cli.door import sockets
 GREETING_S = 2.0
 """Seconds to wait for a chain's ``init`` event: the chain may be suspended, or hang."""
 OTHERS_S = 0.5
-"""Seconds to wait for the other chains after a matching one has answered. A chain that runs answers at once."""
+"""Seconds to wait for other chains after a matching chain has answered. A chain that does not hang answers at once."""
 
 CUT_OFF_MESSAGE = "disconnected, since this program did not read for too long; the chain continues"
 
 
 class ClientRefused(ConnectionError):
-    """The error if the chain refuses this program. The message is the chain's reason."""
+    """A refusal of this program by a chain. The message is the chain's reason."""
 
 
 class DoorClient(AbstractContextManager["DoorClient"]):
     """A connection to a running chain, as a context manager that closes it."""
 
     def __init__(self, path: Path, *, removes_stale: bool = True) -> None:
-        """Connect to a socket. Raise ``OSError`` on failure. Delete a stale socket if ``removes_stale``."""
+        """Connect to a socket. Raise ``OSError`` on failure. If ``removes_stale``, delete a socket without listener."""
         self.path = path
         self._socket = sockets.connect(path, timeout_s=GREETING_S, removes_stale=removes_stale)
         self._file = self._socket.makefile("rb")
@@ -42,10 +42,10 @@ class DoorClient(AbstractContextManager["DoorClient"]):
         self.session = self.workspace = ""
         """The id and the workspace of the session."""
         self.was_killed = False
-        """Whether the chain was killed. Known when ``rows`` has ended."""
+        """Whether the chain was killed. Set when ``rows`` ends."""
 
     def read_greeting(self) -> None:
-        """Read the ``init`` event. Raise ``ClientRefused`` if another row comes, ``OSError`` on failure."""
+        """Read the ``init`` event. Raise ``ClientRefused`` if another row or none comes, ``OSError`` on a timeout."""
         self.init = next(self._rows, {})
         if self.init.get("type") != "init":
             raise ClientRefused(str(self.init.get("message", "it has ended")))
@@ -61,7 +61,7 @@ class DoorClient(AbstractContextManager["DoorClient"]):
         self._socket.sendall(json.dumps(row).encode() + b"\n")
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the rows after the greeting until the chain ends. Raise ``UserError`` if it disconnects this client."""
+        """Yield the rows after ``init`` until the chain ends. Raise ``UserError`` if the chain cuts this client off."""
         yield from self._rows
         self.close()
         for _ in range(2):  # the door of a chain that is being killed may close after this connection
@@ -91,7 +91,7 @@ class DoorClient(AbstractContextManager["DoorClient"]):
 
 
 def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspace: Path) -> DoorClient:
-    """Connect to the running chain of a session. ``session`` is its id or the start of it.
+    """Connect to the chain that runs a session. ``session`` is the session's id, or the start of the id.
 
     If ``session`` is empty, connect to the only chain that runs in the workspace. Raise ``UserError`` if no chain
     matches, or if several may match.
@@ -120,8 +120,8 @@ def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspa
             problem = f"{len(meant) + len(others)} chains could be meant"
         elif session:
             clients, problems = _connect_all(doors, lambda client: False, stack)
-        named = "; ".join(_described(meant or clients, state))
-        choice = f"name one by --session ID: {named}" if named else ""
+        named = "; ".join(_descriptions(meant or clients, state))
+        choice = f"choose with --session ID: {named}" if named else ""
         hints = [*problems.values(), choice or ("" if problems else "start one with: chain")]
         raise UserError("; ".join([problem, *filter(None, hints)]))
 
@@ -129,10 +129,10 @@ def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspa
 def _connect_all(
     doors: Sequence[Path], is_meant: Callable[[DoorClient], bool], stack: ExitStack
 ) -> tuple[list[DoorClient], dict[str, str]]:
-    """Connect to chains. Return the connections, and the reasons of failures by the ids of the sessions.
+    """Connect to the chains of some doors. Return the connections, and the failures by the ids of the sessions.
 
-    Wait for all chains at the same time, since each may hang. When one that ``is_meant`` has answered, wait only
-    ``OTHERS_S`` more.
+    Wait for all chains at the same time, since each may hang. After the answer of a chain that ``is_meant``, wait at
+    most ``OTHERS_S`` for the others.
     """
     found, problems = list[DoorClient](), dict[str, str]()
     with selectors.DefaultSelector() as asked:
@@ -179,7 +179,7 @@ def _works_in(folder: str, id: str, state: Path) -> bool:
         return False
 
 
-def _described(clients: Sequence[DoorClient], state: Path) -> Iterator[str]:
+def _descriptions(clients: Sequence[DoorClient], state: Path) -> Iterator[str]:
     from chain.app import sessions  # only for a mistake
 
     for each in clients:

@@ -19,7 +19,7 @@ from cli.input.splitter import JSON_BYTES, Splitter
 from cli.outbox import Outbox
 
 MAX_BEHIND = 8 * 1024 * 1024
-"""Maximum bytes that may wait for a client behind the first waiting row."""
+"""Maximum bytes that may wait for a client, not counting the first waiting row."""
 STALL_S = 10.0
 """Seconds after which a client that reads none of its waiting rows is disconnected."""
 LINGER_S = 0.2
@@ -28,7 +28,7 @@ _CHUNK = 65_536
 
 
 class Connection:
-    """The connection of one client. ``on_row`` is called with each row that the client sends."""
+    """The connection of one client. ``on_row`` is called with the connection and each row that the client sends."""
 
     def __init__(self, stream: trio.SocketStream, on_row: Callable[[Connection, JsonRow], None]) -> None:
         self.answerer: Answerer | None = None
@@ -67,12 +67,12 @@ class Connection:
         """Queue the row of an event."""
         self.put(json_row(event).encode())
 
-    def send_error(self, why: str, id: str = "") -> None:
-        """Queue the row of an error. ``id`` is that of the client's row, if any."""
-        self.put(error_row(why, id).encode())
+    def send_error(self, message: str, id: str = "") -> None:
+        """Queue the row of an error. ``id`` is the id in the client's row that caused the error, if any."""
+        self.put(error_row(message, id).encode())
 
     def put(self, data: bytes) -> None:
-        """Queue whole rows. Disconnect the client if more than ``MAX_BEHIND`` bytes wait."""
+        """Queue encoded rows. Disconnect the client if more than ``MAX_BEHIND`` bytes wait."""
         self._outbox.put(data)
         if self._outbox.excess > MAX_BEHIND:
             self._scope.cancel()
@@ -109,6 +109,6 @@ class Connection:
             self._leaving.set()
 
 
-def error_row(why: str, id: str = "") -> str:
-    """Return the row of an error. ``id`` is that of the client's row, if any."""
-    return json_row(events.Error(message=why, kind="door"), id=id)
+def error_row(message: str, id: str = "") -> str:
+    """Return the row of an error. ``id`` is the id in the client's row that caused the error, if any."""
+    return json_row(events.Error(message=message, kind="door"), id=id)

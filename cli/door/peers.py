@@ -1,8 +1,8 @@
 """Decides which processes may connect to a side door.
 
 Only processes of the same user are accepted, except those that a tool of any chain has started: a command must not
-speak for the user. Such a process has a guard among its ancestors, even if it has forked or called ``setsid``, since
-guards and their keepers adopt orphans. To hide its origin, it would have to kill both, which a sandbox does not allow.
+speak for the user. A process of a tool has a guard among its ancestors, even if it has forked or called ``setsid``:
+guards and their keepers adopt orphans. To hide this, a process would have to kill both, which the sandbox prevents.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _SO_PEERPIDFD = 77
 _CREDENTIALS = struct.Struct("3i")
 
 GUARD = b"/chain/tools/processes/guard.py"
-"""The end of the path of the program that is run by guards and keepers."""
+"""The end of the path of the program that guards and keepers run."""
 
 ATTEMPTS = 3
-"""Attempts to walk up the ancestors. An attempt fails if an ancestor exits meanwhile."""
+"""Attempts to find all ancestors of a process. An attempt fails if an ancestor exits meanwhile."""
 
 OTHER_USER = "only the user who runs this chain may use its side door"
 OWN_COMMAND = "processes that the chain started cannot use its side door"
 GONE = "the connecting process has exited; keep it running until it is answered"
 
 
-def problem_with(peer: socket | trio.socket.SocketType) -> str:
-    """Return the reason why a peer is refused; empty if it is accepted.
+def refusal_reason(peer: socket | trio.socket.SocketType) -> str:
+    """Return the reason to refuse a peer; empty if the peer is accepted.
 
     Raise ``OSError`` if the peer cannot be identified.
     """
@@ -42,12 +42,12 @@ def problem_with(peer: socket | trio.socket.SocketType) -> str:
         handle = peer.getsockopt(SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
         if error.errno == errno.ENOPROTOOPT:  # an older kernel
-            return _problem_of_origin(pid)
+            return _origin_refusal(pid)
         if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENODATA):
             return GONE
         raise
     try:
-        problem = _problem_of_origin(pid)
+        problem = _origin_refusal(pid)
         # A pid is reused when its process has exited, so the peer must still exist.
         ended = select.poll()
         ended.register(handle, select.POLLIN)
@@ -56,23 +56,23 @@ def problem_with(peer: socket | trio.socket.SocketType) -> str:
         os.close(handle)
 
 
-def _problem_of_origin(pid: int) -> str:
-    """Return an error if a tool of a chain started the process, or if its origin is unknown; else an empty string."""
+def _origin_refusal(pid: int) -> str:
+    """Return the reason to refuse a process that a tool started, or whose origin is unknown; empty for any other."""
     if pid == 0:
         return GONE  # in another pid namespace
     me = os.getpid()
     for _ in range(ATTEMPTS):
-        at: int | None = pid
-        while at is not None and at > 1:
-            if at == me:
+        ancestor: int | None = pid
+        while ancestor is not None and ancestor > 1:
+            if ancestor == me:
                 return "" if pid == me else OWN_COMMAND
-            if _is_guard(at):
+            if _is_guard(ancestor):
                 return OWN_COMMAND
-            if not _is_visible(at):
+            if not _is_visible(ancestor):
                 # It belongs to another user, and the options of /proc hide it. So no chain has started it.
                 return ""
-            at = _parent(at)
-        if at is not None:
+            ancestor = _parent(ancestor)
+        if ancestor is not None:
             return ""
     return GONE
 

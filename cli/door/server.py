@@ -28,9 +28,9 @@ from cli.input.json_rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Js
 MAX_CLIENTS = 250
 """Maximum clients at the same time. Each uses a descriptor."""
 MAX_TURNED_AWAY = 50
-"""Maximum refused clients that have not read the reason yet. Each uses a descriptor, too."""
+"""Maximum refused clients that have not read the reason yet. Each uses a descriptor."""
 NO_DESCRIPTOR_PAUSE_S = 1.0
-"""Seconds to wait before the next client is accepted, if no descriptor is left."""
+"""Seconds to wait before the next client is accepted, if the process has no free descriptor."""
 LAST_S = 1.0
 """Seconds for the clients to read their remaining rows when the door closes."""
 
@@ -42,7 +42,7 @@ IDLE = "Nothing is running."
 
 @asynccontextmanager
 async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> AsyncIterator[str]:
-    """Open a chain's side door for the block. On exit, wind down the chain, then close the door.
+    """Open a chain's side door for the block. On exit, end the chain's run and jobs, then close the door.
 
     Yield an empty string, or the reason if the door cannot be opened.
     """
@@ -89,7 +89,7 @@ class Door:
         self._turned_away: set[Connection] = set()
         self._watchers: set[Connection] = set()
         self._owners: dict[tuple[Literal["line", "answer"], str], Connection] = {}
-        """The client that sent each line and answer, by kind and id. It gets the events about them."""
+        """The client that sent each line and answer, by kind and id. It gets the events about that line or answer."""
         self._feed = chain.feed()
         self._feed.take()  # without init, which each client gets when it connects
         self._is_closing = False
@@ -109,7 +109,7 @@ class Door:
                     self._admit(peer, nursery)
 
     def _admit(self, peer: trio.socket.SocketType, nursery: trio.Nursery) -> None:
-        problem = peers.problem_with(peer)
+        problem = peers.refusal_reason(peer)
         if not problem and len(self._clients) >= MAX_CLIENTS:
             problem = TOO_MANY_CLIENTS
         if self._is_closing or (problem and len(self._turned_away) >= MAX_TURNED_AWAY):
@@ -137,7 +137,7 @@ class Door:
             self._client_left.set()
 
     async def close(self) -> None:
-        """Refuse new clients, and wait until the connected ones have read all their events and left."""
+        """Refuse new clients, and wait until all connected clients have read their events and left."""
         self._is_closing = True
         self._flush()
         for client in self._clients:
@@ -146,7 +146,7 @@ class Door:
             await self._client_left.wait()
 
     def _carry_out(self, client: Connection, row: JsonRow) -> None:
-        """Carry out a row of a client, after sending the events that wait."""
+        """Carry out a row of a client. Before and after, send the events that wait."""
         self._flush()
         match row:
             case JsonLine():
@@ -198,9 +198,9 @@ class Door:
             client.send_event(events.Notice(message=f"{id} was dropped."))  # the sender of the line gets the receipt
 
     def _set_answerer(self, client: Connection, answers: bool) -> None:
-        """Record that a client offers to answer questions, or withdraws its offer.
+        """Record that a client offers to answer questions, or withdraws the offer if not ``answers``.
 
-        Send the open question, if any, to a client that makes an offer.
+        When a client makes an offer, send it the open question, unless it watches and so has the question already.
         """
         if answers and client.answerer is None:
             client.answerer = self._chain.answering()
@@ -217,7 +217,7 @@ class Door:
             self._send(batch)
 
     def _flush(self, sender: Connection | None = None) -> None:
-        """Send the waiting events. ``sender`` is the client whose row was just carried out; it gets the refusals."""
+        """Send the waiting events. Refusals go to ``sender``, the client whose row was just carried out."""
         self._send(self._feed.take(), sender)
 
     def _send(self, batch: Iterable[events.Event], sender: Connection | None = None) -> None:
@@ -228,7 +228,7 @@ class Door:
                     client.put(data)
 
     def _concerned_clients(self, event: events.Event, sender: Connection | None) -> set[Connection]:
-        """Return the clients that get an event even if they do not watch."""
+        """Return the clients that get an event even if they do not watch. Refusals of lines go to ``sender``."""
         match event:
             case events.LineRefused(origin="door") | events.Receipt(origin="door", state="refused"):
                 return set() if sender is None else {sender}  # another line may have the same id

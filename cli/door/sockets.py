@@ -1,7 +1,7 @@
-"""The paths of the side doors' sockets.
+"""Creates and finds the sockets of side doors, and connects to them.
 
 The system limits a socket's path to 107 bytes, and the path of a state folder may be longer. So a socket is opened by a
-short path, which contains its folder's descriptor: ``/proc/self/fd/N/NAME``.
+short path, which contains the descriptor of the socket's folder: ``/proc/self/fd/N/NAME``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FALLBACK = "doors"
 
 
 def folders(state: Path, environ: Mapping[str, str]) -> list[Path]:
-    """Return the folders in which sockets may be. A new socket is created in the first one that is usable."""
+    """Return the folders that may contain sockets. A new socket is created in the first folder that is usable."""
     found = []
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     # A program without the variable (in cron, or a hook) still finds the doors of those with it.
@@ -71,7 +71,7 @@ def _listen(folder: Path, id: str) -> socket.socket:
 
 
 def connect(path: Path, *, timeout_s: float | None = None, removes_stale: bool = True) -> socket.socket:
-    """Connect to the socket at a path. Raise ``OSError`` on failure. Delete a stale socket if ``removes_stale``."""
+    """Connect to a socket. Raise ``OSError`` on failure. If ``removes_stale``, delete a socket without listener."""
     about = path.stat()
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     found.settimeout(timeout_s)
@@ -89,7 +89,7 @@ def connect(path: Path, *, timeout_s: float | None = None, removes_stale: bool =
 
 
 def sockets(state: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the paths of all side doors' sockets, also stale ones. The name of a socket is the id of its session."""
+    """Yield the paths of all sockets, also of those without listener. The name of a socket is its session's id."""
     for folder in folders(state, environ):
         with suppress(OSError):
             # A line must not go to another user's program that claims to be a chain.

@@ -1,4 +1,4 @@
-"""An index for fuzzy matching of all files in the workspace and in added directories, and git's ignore rules."""
+"""An index of all files in the workspace and in added directories, for fuzzy matching; and git's ignore rules."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from chain.app.toolbox import LEFT_OUT
 from chain.concurrency.threads import run_with_timeout
 
 MAX_INDEXED = 100_000
-"""Maximum files of an index. At each key, matching takes about a microsecond for each file."""
+"""Maximum files of an index. Matching them takes about a microsecond per file, each time a key is pressed."""
 
 MAX_RANKED = 20_000
-"""Maximum matches that are ranked, which takes some hundredths of a second. A single letter may match more files."""
+"""Maximum matches that are ranked, in some hundredths of a second. Further matches of a short text are ignored."""
 
 INDEX_S = 5.0
 """Maximum seconds to read the names of all files. If the disk is slower, the index is incomplete."""
 
 INDEX_FRESH_S = 10.0
-"""Age of an index in seconds from which the next key starts to read the names again, in the background."""
+"""Seconds after which an index is old. Then the next key starts to read the names again, in the background."""
 
 MAX_IGNORE_FILE = 64 * 1024
 """Maximum bytes that are read from a ``.gitignore``."""
@@ -38,10 +38,10 @@ MAX_IGNORE_FILE = 64 * 1024
 class IgnoreRule(NamedTuple):
     """A row of a ``.gitignore``, whose folder is ``depth`` levels below the root."""
 
-    fits: Callable[[str], object]
+    matches: Callable[[str], object]
     depth: int
     is_path: bool
-    """Whether the pattern must match the path below the folder. If not, it must match the last name of the path."""
+    """Whether the pattern is compared with the path below the folder; else it is compared with the last name alone."""
     only_folders: bool
     is_exception: bool
 
@@ -67,12 +67,12 @@ def _rule(row: str, depth: int) -> IgnoreRule:
 
 
 def is_ignored(parts: Sequence[str], is_folder: bool, rules: Iterable[IgnoreRule]) -> bool:
-    """Return whether git would ignore a path. The last matching rule decides. The path's folder must not be ignored."""
+    """Return whether git ignores a path whose folder it does not ignore. The last matching rule decides."""
     found = parts[-1] == ".git"
     for rule in rules:
         if rule.only_folders and not is_folder:
             continue
-        if rule.fits("/".join(parts[rule.depth :]) if rule.is_path else parts[-1]):
+        if rule.matches("/".join(parts[rule.depth :]) if rule.is_path else parts[-1]):
             found = not rule.is_exception
     return found
 
@@ -80,7 +80,7 @@ def is_ignored(parts: Sequence[str], is_folder: bool, rules: Iterable[IgnoreRule
 class _File(NamedTuple):
     folded: str
     """The path in ``name``, case-folded."""
-    base: int
+    base_start: int
     """The index in ``folded`` at which the last name of the path begins."""
     is_ignored: bool
     name: str
@@ -89,24 +89,24 @@ class _File(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Reading:
-    """The files that a reading thread has found so far. ``began`` is the thread's start by the monotonic clock."""
+    """The files that a reading thread has found so far. ``start_time`` is the thread's start by the monotonic clock."""
 
     roots: tuple[Path, ...]
-    began: float = field(default_factory=time.monotonic)
+    start_time: float = field(default_factory=time.monotonic)
     files: list[_File] = field(default_factory=list)
     complete: threading.Event = field(default_factory=threading.Event)
 
     @property
     def age(self) -> float:
-        """Seconds since the reading began."""
-        return time.monotonic() - self.began
+        """Seconds since the start of the reading."""
+        return time.monotonic() - self.start_time
 
     def read(self) -> None:
-        """Read the names of all files. Blocks."""
+        """Read the names of all files below ``roots``, and set ``complete``. Blocks."""
         try:
             for n, root in enumerate(self.roots):
                 room = MAX_INDEXED - len(self.files)
-                self.files.extend(islice(_files_below(root, self.began + INDEX_S, is_added=n > 0), room))
+                self.files.extend(islice(_files_below(root, self.start_time + INDEX_S, is_added=n > 0), room))
         finally:
             self.complete.set()
 
@@ -115,7 +115,7 @@ class _Reading:
 class _Match:
     """The matches of ``typed`` among the first ``searched_count`` files of a reading.
 
-    A text that begins with ``typed`` can only match files among these matches.
+    A longer text that begins with ``typed`` can match only these files.
     """
 
     reading: _Reading
@@ -132,15 +132,15 @@ class FileIndex:
         self._next: _Reading | None = None
         self._match = _Match(self._current)
 
-    def matches(self, typed: str, roots: Sequence[Path], count: int, patience: float) -> list[tuple[str, bool]]:
+    def matches(self, typed: str, roots: Sequence[Path], count: int, patience_s: float) -> list[tuple[str, bool]]:
         """Return the names of the ``count`` best matches, each with whether git ignores the file.
 
-        A file matches if its path contains the characters of ``typed`` in this order. The order of the matches: not
-        ignored first, then in the last name of the path, then with the fewest other characters in between. Wait for an
-        incomplete reading until it is ``patience`` seconds old.
+        A file matches if its path contains the characters of ``typed`` in order. The best matches are not ignored, are
+        in the last name of the path, and have the fewest other characters in between, in this order of importance. If
+        the names are still being read, wait until ``patience_s`` seconds after the start of the reading.
         """
         self.prepare(roots)
-        self._current.complete.wait(max(patience - self._current.age, 0))
+        self._current.complete.wait(max(patience_s - self._current.age, 0))
         typed = typed.casefold()
         files: Sequence[_File] = self._current.files
         found, before = len(files), self._match
@@ -149,11 +149,11 @@ class FileIndex:
         search = _fuzzy_expression(typed).search
         fitting, ranked = [], []
         for file in islice(files, found):
-            in_name = search(file.folded, file.base)
+            in_name = search(file.folded, file.base_start)
             if (match := in_name or search(file.folded)) is not None:
                 start, end = match.span()
                 fitting.append(file)
-                length, place = end - start, start - file.base if in_name else start
+                length, place = end - start, start - file.base_start if in_name else start
                 ranked.append((file.is_ignored, in_name is None, length, place, len(file.folded), file.name))
                 if len(ranked) == MAX_RANKED:
                     break
@@ -162,10 +162,7 @@ class FileIndex:
         return [(name, is_ignored) for is_ignored, *_, name in heapq.nsmallest(count, ranked)]
 
     def prepare(self, directories: Sequence[Path]) -> None:
-        """Use the latest complete reading, or a new one if the directories have changed.
-
-        If the reading is old, start another one in the background.
-        """
+        """Use the latest reading of these directories. If there is none or it is old, start one in the background."""
         roots = tuple(directories)
         if self._next is not None and self._next.complete.is_set():
             self._current, self._next = self._next, None
@@ -178,20 +175,20 @@ class FileIndex:
 
 
 def _fuzzy_expression(text: str) -> re.Pattern[str]:
-    """Return a regular expression that finds the characters of a text in order, without backtracking."""
+    """Return a regular expression that finds the characters of a nonempty text in order, without backtracking."""
     first, *others = map(re.escape, text)
     return re.compile("".join([first, *(f"[^{each}]*{each}" for each in others)]))
 
 
 def _files_below(root: Path, deadline: float, *, is_added: bool) -> Iterator[_File]:
-    """Yield the files below a directory until the deadline, near ones first and those that git ignores last.
+    """Yield the files below a directory until the deadline: upper folders first, files that git ignores last.
 
     Skip links and folders of generated files.
     """
-    waiting: deque[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = deque([((), False, ())])
-    ignored: list[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = []
-    while (waiting or ignored) and time.monotonic() < deadline:
-        parts, is_inside_ignored, rules = waiting.popleft() if waiting else ignored.pop()
+    folders: deque[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = deque([((), False, ())])
+    ignored_folders: list[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = []
+    while (folders or ignored_folders) and time.monotonic() < deadline:
+        parts, is_inside_ignored, rules = folders.popleft() if folders else ignored_folders.pop()
         here = root.joinpath(*parts)
         rules = rules if is_inside_ignored else (*rules, *ignore_rules(here, len(parts)))
         with suppress(OSError), os.scandir(here) as entries:
@@ -203,7 +200,7 @@ def _files_below(root: Path, deadline: float, *, is_added: bool) -> Iterator[_Fi
                 own = (*parts, name)
                 is_left = is_inside_ignored or is_ignored(own, is_folder, rules)
                 if is_folder:
-                    (ignored if is_left else waiting).append((own, is_left, rules))
+                    (ignored_folders if is_left else folders).append((own, is_left, rules))
                 elif name.isprintable() and '"' not in name:
                     path = "/".join((str(root), *own) if is_added else own)
                     folded = path.casefold()

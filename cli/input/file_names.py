@@ -23,7 +23,7 @@ MAX_OFFERED = 100
 """Maximum names that are offered."""
 
 MAX_COMPLETED_PATH = 1_000
-"""Maximum characters at the end of a text in which an unfinished path is searched."""
+"""Maximum characters at the end of a text that are searched for an unfinished path."""
 
 KEY_PATIENCE_S = 0.1
 """Seconds that a slow file system may delay a key."""
@@ -32,14 +32,14 @@ FRESH_S = 2.0
 """Seconds for which the names in a folder are cached."""
 
 LEAST_MISTYPED = 3
-"""Minimum typed letters for which names that differ in one letter are offered."""
+"""Minimum number of typed letters from which names that differ in one letter are offered."""
 
 _UNFINISHED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@("[^"\n]*|[^\s"@][^\s"]*|)\Z""")
 _NAMED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s"]*))""")
 _BEHIND_NAME = re.compile(r"""(:L?\d+(-L?\d+)?)?[.,;:!?…)\]}>'`*|]*\Z""")
 """Matches what may follow the name of a file: a range of lines, and punctuation."""
 MAX_NAMED = 20
-"""Maximum names in one line that are checked."""
+"""Maximum names in one line that ``missing_names`` checks."""
 _NEEDS_QUOTES = re.compile(r"""[\s"']""")
 
 
@@ -57,10 +57,10 @@ class FileNames:
         self._read: tuple[str, float, _Names] = ("", 0.0, ())
 
     def complete_name(self, text: str) -> tuple[str, Sequence[str]]:
-        """Find an unfinished file name at the end of a text. Return the text before it, and its completions.
+        """Return the text before the unfinished file name at the end of a text, and the completions of that name.
 
-        Names in the typed folder come first, then fuzzy matches among all files, and last what git ignores. If there
-        are none, return the names in the folder that differ in one letter. The names of folders end with ``/``.
+        Names in the typed folder come first, then fuzzy matches among all files, and last what git ignores. If nothing
+        matches, return names in the folder that differ in one letter. The names of folders end with ``/``.
         """
         found = _UNFINISHED.search(text, max(len(text) - MAX_COMPLETED_PATH, 0))
         if found is None:
@@ -82,11 +82,11 @@ class FileNames:
         return before, [_quoted(name, always=quoted) for name in islice(shown, MAX_OFFERED)]
 
     def completions(self, text: str) -> list[str]:
-        """Return the whole text with each completion of the unfinished name at its end."""
+        """Return a text once with each completion of the unfinished file name at its end."""
         before, names = self.complete_name(text)
         return [line for name in names if (line := before + name) != text]
 
-    def missing(self, text: str) -> list[str]:
+    def missing_names(self, text: str) -> list[str]:
         """Return the names after an ``@`` for which no file exists.
 
         Return an empty list if the text has several rows, or if the disk is slow.
@@ -124,7 +124,7 @@ def _quoted(name: str, *, always: bool) -> str:
 
 
 def _names_in(root: Path, folder: str) -> _Names:
-    """Return the names in a folder below ``root``, in the order in which they are offered. Raise ``OSError``."""
+    """Return the names in a folder below ``root``, as they are offered. Raise ``OSError`` if it cannot be read."""
     parts = PurePosixPath(folder).parts
     here = root.joinpath(*parts)
     if folder.startswith(("/", "~")) or ".." in parts or not here.resolve().is_relative_to(root.resolve()):
@@ -137,10 +137,10 @@ def _names_in(root: Path, folder: str) -> _Names:
     with os.scandir(here) as entries:
         found = [(entry.name, entry.is_dir()) for entry in islice(entries, MAX_FOLDER_READ)]
 
-    def place(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
+    def rank(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
         name, is_folder = entry
         ignored = is_inside_ignored or is_ignored((*parts, name), is_folder, rules)
         return ignored, name.startswith("."), name.casefold()
 
-    ordered = sorted((place(entry), entry) for entry in found)
+    ordered = sorted((rank(entry), entry) for entry in found)
     return [(f"{name}/" if is_folder else name, ignored) for (ignored, *_), (name, is_folder) in ordered]

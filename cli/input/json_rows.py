@@ -12,7 +12,7 @@ from chain.lines.parse import MAX_LINE, Urgency, nearest_word
 from cli.input.splitter import RawLine
 
 MAX_SHOWN_ROW = 200
-"""Maximum characters of a malformed row that are shown."""
+"""Maximum characters of a malformed row that an error shows."""
 MAX_LINE_ID = 200
 """Maximum characters of a line's id, which is stored in the journal and in every receipt."""
 
@@ -28,7 +28,7 @@ _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 @dataclass(frozen=True, slots=True)
 class JsonLine:
-    """A line for the chain. Its sender chose the ``id``. ``to`` is its agent, empty for main."""
+    """A line. ``id`` is chosen by the sender, or empty. ``to`` names the agent; if empty, the chain chooses it."""
 
     text: str
     id: str = ""
@@ -70,7 +70,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A row that could not be parsed: the text to show, the row's id if known, and the error."""
+    """A row that could not be parsed: a text to show, the row's id (empty if unknown), and the error."""
 
     text: str
     id: str
@@ -88,11 +88,11 @@ def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
     if not raw.text.strip():
         return None
     if raw.is_cut:
-        begun = _ID.search(raw.text)
-        found = _object(f"{{{begun[0]}}}") if begun else {}
+        id_match = _ID.search(raw.text)
+        found = _parse_object(f"{{{id_match[0]}}}") if id_match else {}
         error = f"line {raw.number} of the input is too long; a line has at most {MAX_LINE:,} characters"
     else:
-        found = _object(raw.text)
+        found = _parse_object(raw.text)
         row = _parse(found, at_door=at_door)
         if not isinstance(row, str):
             return row
@@ -103,7 +103,7 @@ def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
     return Malformed(shown, id[:MAX_LINE_ID] if isinstance(id, str) else "", error)
 
 
-def _object(text: str) -> Mapping[str, Any]:
+def _parse_object(text: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -111,33 +111,33 @@ def _object(text: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _parse(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
+def _parse(fields: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
     """Convert a JSON object to a request. Return the error as a text on failure."""
-    if "type" not in found:
-        return "it has no type" if found else "it is not a JSON object"
-    type = found["type"]
+    if "type" not in fields:
+        return "it has no type" if fields else "it is not a JSON object"
+    type = fields["type"]
     form = _FORMS.get(type) if isinstance(type, str) and (at_door or type not in _AT_DOOR_ALONE) else None
     if form is None:
         return f"the type {str(type)[:40]!r} is unknown"
     make, wanted, optional, why = form
     keys = ("type", "id", *wanted, *optional)  # errors are reported with the id
-    if unknown := next((key for key in found if key not in keys), ""):
+    if unknown := next((key for key in fields if key not in keys), ""):
         near = nearest_word(unknown, keys)
         return f"the key {unknown[:40]!r} is unknown" + (f"; did you mean {near!r}?" if near else "")
-    if not all(isinstance(found.get(key), kind) for key, kind in wanted.items()):
+    if not all(isinstance(fields.get(key), kind) for key, kind in wanted.items()):
         return why
-    return make(**{key: found[key] for key in (*wanted, *optional) if key in found})
+    return make(**{key: fields[key] for key in (*wanted, *optional) if key in fields})
 
 
 def _line(text: str, id: object = "", to: object = "", urgent: object = False, now: object = False) -> JsonLine | str:
     if not (isinstance(urgent, bool) and isinstance(now, bool)):
         return "urgent and now must be true or false"
     if not isinstance(to, str):
-        return "its to must be the name of an agent, a string"
+        return "the value of to must be a string, the name of an agent"
     if not isinstance(id, str):
         return "its id must be a string"
     if len(id) > MAX_LINE_ID or not id.isprintable():
-        return "its id cannot be printed, or is too long"
+        return "its id is too long, or has characters that cannot be printed"
     return JsonLine(text, id, "now" if now else "urgent" if urgent else "next", to)
 
 

@@ -1,8 +1,8 @@
 """The moment at which a line from a script, ``--say`` or a pipe is sent: ``@iteration 2 todo: add x``. Pure.
 
-With ``@to AGENT`` the moment is an iteration, answer, end or question of that agent. Without, it is one of the main
-agent, but ``@question`` means a question of any agent. After ``@tool NAME``, a line for a tool that starts an agent is
-sent when the agent starts. After ``@done @to explore-1``, a line is sent to the parent of explore-1.
+With ``@to AGENT`` the moment is an iteration, answer, end or question of that agent; without, of the main agent, except
+that ``@question`` means any agent. If the tool of ``@tool NAME`` starts an agent, the line is sent at the start of that
+agent. A line with ``@done @to explore-1`` is sent to the parent of explore-1.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AtDone:
 
 @dataclass(frozen=True, slots=True)
 class AtAgent:
-    """The moment when the call with the id ``call`` starts an agent or ends. It replaces ``AtTool`` for such tools."""
+    """The moment when the call ``call`` starts an agent or ends. Replaces ``AtTool`` if the tool starts agents."""
 
     call: str
 
@@ -62,7 +62,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class AtQuestion:
-    """The moment when a question opens, which the line answers."""
+    """The moment when a question opens. The line answers the question."""
 
 
 Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | After | AtQuestion
@@ -70,7 +70,7 @@ Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | A
 
 @dataclass(frozen=True, slots=True)
 class ScheduledLine:
-    """A line, the moment at which it is sent, and ``to``, its agent. ``written`` is the text before parsing."""
+    """A line and its moment. ``to`` is the line's agent, empty without ``@to``; ``written`` is the unparsed text."""
 
     moment: Moment
     text: str
@@ -112,7 +112,7 @@ _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
 
 def parse_moment(text: str, *, strict: bool) -> ScheduledLine:
-    """Parse one line. If its moment is malformed, raise ``UserError`` if ``strict``, else return the line as text."""
+    """Parse one line. If its moment is malformed, treat the line as text, or raise ``UserError`` if ``strict``."""
     if text.startswith("@"):
         try:
             return _parse(text)
@@ -123,7 +123,7 @@ def parse_moment(text: str, *, strict: bool) -> ScheduledLine:
 
 
 def _parse(text: str) -> ScheduledLine:
-    word, rest = _split(text)
+    word, rest = _split_word(text)
     name = word.casefold()
     if name not in _USAGE and not {"/", ".", '"'}.isdisjoint(name):
         return ScheduledLine(Now(), text, text)  # probably the name of a file
@@ -135,23 +135,23 @@ def _parse(text: str) -> ScheduledLine:
         raise UserError(f"unknown moment {word[:40]}: {hint} ({as_text})")
     moment = _WITHOUT_ARGUMENT.get(name)
     if moment is None:
-        argument, rest = _split(rest)
-        moment = _moment(name, argument)
+        argument, rest = _split_word(rest)
+        moment = _make_moment(name, argument)
     line = text if name == _TO else rest
     if moment is None or not line.strip():
         raise UserError(f"{text[:60]!r} is incomplete; write it as {_USAGE[name]}")
-    word, rest = _split(line)
+    word, rest = _split_word(line)
     if word.casefold() != _TO:
         return ScheduledLine(moment, line, text)
-    agent, rest = _split(rest)
+    agent, rest = _split_word(rest)
     if not rest.strip():
         raise UserError(f"{text[:60]!r} has no agent or no line: write it as {_USAGE[_TO]}")
-    if (name := _split(rest)[0].casefold()) in _USAGE:
+    if (name := _split_word(rest)[0].casefold()) in _USAGE:
         raise UserError(f"{text[:60]!r} has {name} behind {_TO}: write the moment first, and {_TO} once")
     return ScheduledLine(moment, rest, text, agent)
 
 
-def _moment(name: str, argument: str) -> Moment | None:
+def _make_moment(name: str, argument: str) -> Moment | None:
     """Return the moment with this name and argument; ``None`` if the argument is malformed."""
     match name:
         case "@iteration":
@@ -162,7 +162,7 @@ def _moment(name: str, argument: str) -> Moment | None:
             return AtTool(argument) if argument else None
 
 
-def _split(text: str) -> tuple[str, str]:
+def _split_word(text: str) -> tuple[str, str]:
     first, *rest = text.split(None, 1) or [""]
     return first, rest[0] if rest else ""
 

@@ -1,11 +1,11 @@
-"""Sends scripted and piped lines to a chain, each at its moment. Queues them here while the chain's queue is full.
+"""Sends scripted and piped lines to a chain, each at its moment. Queues lines while the chain's queue is full.
 
 The queued lines are sent in order, even if they go to different agents. A ``!!`` line is sent before queued lines. A
 stop of the whole run discards the queued lines, since they were meant for that run. A stop of a child agent does not.
 A line that can no longer be sent is reported at once.
 
 Lines with ``@question`` answer questions in order. A line with an address answers only questions of that agent. While
-such a line waits, the sender is registered as an answerer of its questions.
+a line with ``@question`` waits, the sender is registered with the chain as an answerer of these questions.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from chain.lines.parse import MAX_LINE
 from cli.input.moments import MOMENT_EVENTS, After, AtAgent, AtQuestion, Now, ScheduledLine, is_due, is_same_agent
 
 MAX_WAITING = 1_000
-"""Maximum lines that wait for room, and maximum lines that wait for their moments."""
+"""Maximum lines that wait for room in the chain's queue. As many lines may wait for their moments."""
 
 MAX_WAITING_CHARS = 20 * MAX_LINE
-"""Maximum characters of all lines that wait for room, and of all lines that wait for their moments."""
+"""Maximum characters of all lines that wait for room. All lines that wait for their moments may have as many."""
 
 _COMPLETE = ("done", "cancelled")
-"""The statuses of a run after which a queued line may start the next run. A stop discards earlier lines."""
+"""How the statuses begin after which a queued line may start the next run. A stop has discarded earlier lines."""
 
 OVERTAKEN = "a stop came while it waited for room"
 RUN_ENDED = "the run ended before there was room for it"
@@ -41,11 +41,11 @@ DROPPED = "it was dropped before it was sent"
 
 
 class Sender:
-    """A scheduler of lines for a chain. ``on_answer`` is called with each submitted line and the chain's answer."""
+    """A scheduler of lines for a chain. ``on_submit`` is called with each submitted line and the chain's result."""
 
-    def __init__(self, chain: Chain, on_answer: Callable[[ScheduledLine, SubmitResult], object]) -> None:
+    def __init__(self, chain: Chain, on_submit: Callable[[ScheduledLine, SubmitResult], object]) -> None:
         self._chain = chain
-        self._on_answer = on_answer
+        self._on_submit = on_submit
         self._scheduled: list[ScheduledLine] = []
         self._queued: deque[ScheduledLine] = deque()
         self._scheduled_chars = self._queued_chars = 0
@@ -55,7 +55,7 @@ class Sender:
         """Set when a line was sent or a run ended."""
         self._nursery: trio.Nursery | None = None
         self._answerers: dict[str, Answerer] = {}
-        """The registrations as an answerer by agent, with an empty name for all agents."""
+        """The registrations as an answerer by agent; an empty name stands for all agents."""
         self._closed = False
         self._is_paused = False
         self._resumed = Wakeup()
@@ -68,7 +68,7 @@ class Sender:
 
     @property
     def has_capacity(self) -> bool:
-        """Whether another line may wait, both for room and for its moment."""
+        """Whether one more line may wait for room, and one more for its moment."""
         return not (_is_full(self._queued, self._queued_chars) or _is_full(self._scheduled, self._scheduled_chars))
 
     @property
@@ -106,7 +106,7 @@ class Sender:
         return True
 
     def close(self) -> None:
-        """Send no line any more that waits for an event."""
+        """Send no more lines whose moment is an event."""
         self._closed = True
 
     def pause(self) -> None:
@@ -114,7 +114,7 @@ class Sender:
         self._is_paused = True
 
     def resume(self, chain: Chain) -> None:
-        """Resume sending lines, now to this chain. No run may be active in a different previous chain."""
+        """Resume sending lines, to ``chain`` from now on. A different previous chain must have no active run."""
         if chain is not self._chain:
             for answerer in self._answerers.values():
                 answerer.close()
@@ -256,7 +256,7 @@ class Sender:
         return has_room and not self._is_paused
 
     def _release(self, line: ScheduledLine) -> None:
-        """Submit a line from the queue, or report it as unsent if the run has ended with a status not in ``_COMPLETE``.
+        """Submit a line from the queue, or report it as unsent if no run is active and the last was not ``_COMPLETE``.
 
         A line for the end of a run is always submitted.
         """
@@ -277,7 +277,7 @@ class Sender:
         answer = self._chain.submit(
             line.text, urgency=line.urgency, id=line.id, local=False, origin=line.origin, to=line.to
         )
-        self._on_answer(line, answer)
+        self._on_submit(line, answer)
 
 
 def _is_full(lines: Sized, chars: int) -> bool:

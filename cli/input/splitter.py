@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from chain.lines.parse import MAX_LINE
 
 TEXT_BYTES = 4 * (MAX_LINE + 2)
-"""Maximum bytes of a line of text, at four bytes a character. There is room for a character that shows that the line is
-too long, and for a byte order mark and a carriage return."""
+"""Maximum bytes of a line of text, at four bytes a character. Two characters above ``MAX_LINE`` leave room for a byte
+order mark, a carriage return, and a character that shows that the line is too long."""
 JSON_BYTES = 12 * MAX_LINE + 4_096
 """Maximum bytes of a JSON object with a line. A character may be written as two escapes of six bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawLine:
-    """A line as it was read."""
+    """A line of the input. ``number`` counts from 1."""
 
     text: str
     number: int
     has_invalid_bytes: bool = False
-    """Whether bytes were replaced that were not UTF-8."""
+    """Whether the line had bytes that were not UTF-8; they were replaced."""
     is_cut: bool = False
     """Whether the line was too long, so that ``text`` is only its start."""
 
     @property
     def notice(self) -> str:
-        """A note for the sender that bytes were replaced; empty if none were."""
+        """A message that bytes of the line were replaced; empty if none were replaced."""
         return (
             f"line {self.number} of the input is not UTF-8; its invalid bytes were replaced"
             if self.has_invalid_bytes

@@ -27,7 +27,7 @@ _CHUNK = 65_536
 FIRST_BYTE_S = 3.0
 """Seconds to wait for the first byte: the parent process may have left a pipe open without ever writing to it."""
 
-WITHOUT = (
+NO_INPUT_YET = (
     f"nothing came on standard input within {FIRST_BYTE_S:.0f} s, so the run starts without it; --stdin waits for it, "
     "--no-stdin ignores it"
 )
@@ -36,7 +36,7 @@ NOT_UTF_8 = "standard input is not UTF-8; its invalid bytes were replaced"
 
 
 class Lines:
-    """The lines of a descriptor, read in a thread. A line is cut after ``max_bytes`` bytes.
+    """The lines of a file descriptor, read in a thread. A line is cut after ``max_bytes`` bytes.
 
     ``read_before`` is the start of the input, if it was read already.
     """
@@ -72,8 +72,8 @@ def _read_chunk(fd: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Piped:
-    """The piped input without trailing line ends, and whether it had bytes that were not UTF-8."""
+class PipedInput:
+    """Piped input: its text without trailing line ends, and whether it had bytes that were not UTF-8."""
 
     text: str
     has_invalid_bytes: bool = False
@@ -87,11 +87,11 @@ def is_piped(fd: int) -> bool:
         return False
 
 
-async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None]) -> Piped | None:
+async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None]) -> PipedInput | None:
     """Return the whole input; ``None`` if no byte comes within ``first_byte_s`` seconds.
 
-    Call ``on_wait`` when no byte has come for ``FIRST_BYTE_S``, at most once. Raise ``UserError`` if the input cannot
-    be read or is too long.
+    Call ``on_wait`` once if no byte comes for ``FIRST_BYTE_S`` seconds, also amid the input. Raise ``UserError`` if the
+    input cannot be read or is too long.
     """
     if first_byte_s < math.inf and not await _is_readable_within(fd, first_byte_s):
         return None
@@ -108,16 +108,16 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
             raise UserError(f"standard input cannot be read: {error.strerror}; --no-stdin ignores it") from None
         if not chunk:
             text, has_invalid_bytes = utf8_text(bytes(read))
-            return Piped(text.rstrip("\r\n"), has_invalid_bytes)
+            return PipedInput(text.rstrip("\r\n"), has_invalid_bytes)
         read += chunk
         if len(read) > TEXT_BYTES:
             raise UserError(
-                f"standard input holds more than the {MAX_LINE:,} characters that a query may have; put it in a file "
-                "and name that in the query, or ignore it with --no-stdin"
+                f"standard input has more than the {MAX_LINE:,} characters that a query may have; put it in a file "
+                "and name that file in the query, or ignore it with --no-stdin"
             )
 
 
-def with_piped(query: str | None, piped: Piped) -> str:
+def append_piped(query: str | None, piped: PipedInput) -> str:
     """Return the query with the piped input as a block, or the input alone if there is no query.
 
     Raise ``UserError`` if the result is too long.
@@ -131,7 +131,7 @@ def with_piped(query: str | None, piped: Piped) -> str:
     if len(whole) > MAX_LINE:
         raise UserError(
             f"the query has {len(whole):,} characters with standard input, and the limit is {MAX_LINE:,}; "
-            "put the input in a file and name that in the query"
+            "put the input in a file and name that file in the query"
         )
     return whole
 

@@ -99,9 +99,9 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
         case events.Compaction():
             return place.note("✂", phrases.describe_compaction(event), "cyan" if event.state == "ended" else "yellow")
         case events.Notice():
-            return place.note("ℹ", flat(phrases.with_location(event)), "yellow")
+            return place.note("ℹ", flat(phrases.located_message(event)), "yellow")
         case events.Error():
-            return place.note("✗", flat(phrases.with_location(event)), "red")
+            return place.note("✗", flat(phrases.located_message(event)), "red")
         case events.Result():
             return _result(event, place, context)
         case events.ThinkingDelta() | events.TextDelta() | events.ToolProgress() | events.UsageReport():

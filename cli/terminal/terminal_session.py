@@ -311,7 +311,7 @@ class TerminalSession:
                 self.print(answer.message if status is None else status.text, command=text)
             case "nothing" | "returned" if answer.message:
                 self.print(answer.message, command=text)
-            case "started" | "queued" if missing := self.commands.files.missing(text):
+            case "started" | "queued" if missing := self.commands.files.missing_names(text):
                 named = ", ".join(f"@{flat(name)}" for name in missing)
                 self.print(f"No such file: {named}. Sent as text.")
             case _:

@@ -71,7 +71,7 @@ def test_a_wrong_message_is_an_invalid_request(row: str, id: object) -> None:
 )
 def test_a_cut_row_is_answered_with_its_id(start: str, id: object) -> None:
     with pytest.raises(RpcError, match="100") as caught:
-        read_message(start, is_cut=True, most=100)
+        read_message(start, is_cut=True, limit=100)
     assert (caught.value.code, caught.value.id) == (INVALID_REQUEST, id)
 
 

@@ -88,7 +88,7 @@ def test_each_message_has_its_own_id(builder: UpdateBuilder) -> None:
 
 
 def test_only_the_editors_own_prompt_is_omitted(builder: UpdateBuilder) -> None:
-    builder.expect("L1")
+    builder.omit_query("L1")
     assert builder.updates(events.RunStarted(id="L1", query="mine")) == []
     [update] = builder.updates(events.RunStarted(id="L2", query="theirs"))
     assert (update["sessionUpdate"], update["content"]["text"]) == ("user_message_chunk", "theirs")

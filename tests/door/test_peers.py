@@ -55,7 +55,7 @@ s = socket.socket(socket.AF_UNIX)
 s.bind(sys.argv[1])
 s.listen()
 print(flush=True)
-print(peers.problem_with(s.accept()[0]) or "welcome", flush=True)
+print(peers.refusal_reason(s.accept()[0]) or "welcome", flush=True)
 """
 """Prints whether it refuses the first process that connects."""
 
@@ -104,7 +104,7 @@ def descendant(program: str, steps: str, path: Path) -> Iterator[None]:
 def problem_of_next(door: socket.socket) -> str:
     peer, _ = door.accept()
     with peer:
-        return peers.problem_with(peer)
+        return peers.refusal_reason(peer)
 
 
 def test_this_process_is_accepted(door: socket.socket, path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_process_that_has_exited_is_refused(steps: str, door: socket.socket, p
     with descendant(CONNECT.replace("s.recv(1)", ""), steps, path):
         peer, _ = door.accept()
     with peer:
-        assert peers.problem_with(peer) == peers.GONE
+        assert peers.refusal_reason(peer) == peers.GONE
 
 
 def test_an_unrelated_process_is_accepted(unrelated_door: IO[str], path: Path) -> None:

@@ -207,7 +207,7 @@ def test_an_incomplete_id_may_mean_silent_chains(state: Path, monkeypatch: pytes
     ids=["by workspace", "by id"],
 )
 def test_the_other_chains_are_named(session: str, why: str, state: Path) -> None:
-    with answering_door(state), pytest.raises(UserError, match=f"^{why}; name one by --session ID: {ID} in {state}"):
+    with answering_door(state), pytest.raises(UserError, match=f"^{why}; choose with --session ID: {ID} in {state}"):
         find_chain(state, {}, session=session, workspace=state / "other")
 
 

@@ -150,7 +150,7 @@ def test_a_pipe_has_no_ignore_rules(workspace: Path) -> None:
     ids=["missing", "before punctuation", "quoted", "outside and folders", "in a word", "in code", "null character"],
 )
 def test_names_without_a_file_are_found(workspace: Path, text: str, missing: list[str]) -> None:
-    assert FileNames(workspace).missing(text) == missing
+    assert FileNames(workspace).missing_names(text) == missing
 
 
 def test_files_of_added_directories_have_absolute_names(workspace: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain.errors import UserError
 from chain.lines.parse import MAX_LINE
 from cli.input.splitter import RawLine
-from cli.input.stdin import FIRST_BYTE_S, Lines, Piped, is_piped, read_piped, with_piped
+from cli.input.stdin import FIRST_BYTE_S, Lines, PipedInput, append_piped, is_piped, read_piped
 
 Connection = tuple[socket.socket, int]
 """A socket that writes to an input, and the descriptor of the input."""
@@ -128,7 +128,7 @@ async def test_a_slow_pipe_is_read_to_its_end(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(write)
-        assert await read_piped(fd, first_byte_s=first_byte_s, on_wait=on_wait) == Piped("zwölf")
+        assert await read_piped(fd, first_byte_s=first_byte_s, on_wait=on_wait) == PipedInput("zwölf")
     assert len(waits) == 1
 
 
@@ -148,16 +148,16 @@ async def test_reading_can_be_cancelled(connection: Connection, packet: bytes) -
 @pytest.mark.parametrize(
     ("raw", "piped"),
     [
-        (b"", Piped("")),
-        (b"one\ntwo\n\n", Piped("one\ntwo")),
-        (b"  indented\n", Piped("  indented")),
-        (b"one\r\ntwo\r\n", Piped("one\r\ntwo")),
-        (b"\xef\xbb\xbfone", Piped("one")),
-        (b"gr\xfc\xdfe", Piped("gr\ufffd\ufffde", has_invalid_bytes=True)),
+        (b"", PipedInput("")),
+        (b"one\ntwo\n\n", PipedInput("one\ntwo")),
+        (b"  indented\n", PipedInput("  indented")),
+        (b"one\r\ntwo\r\n", PipedInput("one\r\ntwo")),
+        (b"\xef\xbb\xbfone", PipedInput("one")),
+        (b"gr\xfc\xdfe", PipedInput("gr\ufffd\ufffde", has_invalid_bytes=True)),
     ],
     ids=["empty", "newlines at the end", "indented", "carriage returns", "byte order mark", "invalid bytes"],
 )
-async def test_a_file_is_read_as_text(tmp_path: Path, raw: bytes, piped: Piped) -> None:
+async def test_a_file_is_read_as_text(tmp_path: Path, raw: bytes, piped: PipedInput) -> None:
     (tmp_path / "file").write_bytes(raw)
     with (tmp_path / "file").open("rb") as file:
         assert await read_piped(file.fileno(), first_byte_s=FIRST_BYTE_S, on_wait=fail) == piped
@@ -186,13 +186,13 @@ async def test_unusable_input_is_an_error(tmp_path: Path, mode: str, message: st
     ids=["both", "blank input", "no query"],
 )
 def test_piped_input_is_appended_to_the_query(query: str | None, piped: str, whole: str) -> None:
-    assert with_piped(query, Piped(piped)) == whole
+    assert append_piped(query, PipedInput(piped)) == whole
 
 
 @pytest.mark.parametrize("query", ["sum up", None], ids=["query", "no query"])
 def test_query_and_input_share_one_limit(query: str | None) -> None:
-    length_without_input = len(with_piped(query, Piped("x"))) - 1
+    length_without_input = len(append_piped(query, PipedInput("x"))) - 1
     longest = "x" * (MAX_LINE - length_without_input)
-    assert len(with_piped(query, Piped(longest))) == MAX_LINE
+    assert len(append_piped(query, PipedInput(longest))) == MAX_LINE
     with pytest.raises(UserError, match="100,001"):
-        with_piped(query, Piped(longest + "x"))
+        append_piped(query, PipedInput(longest + "x"))
