@@ -51,7 +51,7 @@ class _PathSubject(Subject):
         return text
 
     def matches(self, pattern: str, subject: str) -> bool:
-        """Return whether a pattern matches a path. A relative pattern matches no path in an added directory."""
+        """Return whether a pattern matches a path. A relative pattern matches only paths in the workspace."""
         return pattern.startswith("/") == subject.startswith("/") and super().matches(pattern, subject)
 
     def note(self, pattern: str | None) -> str:
@@ -66,7 +66,7 @@ PATHS = _PathSubject()
 def edit_tools(protected: Protected | None = None) -> tuple[Tool, ...]:
     """Return the tools ``write_file`` and ``edit_file``.
 
-    An allowance covers an edit of a file in ``protected`` only if it names the file.
+    An allowance covers an edit of a file in ``protected`` only if its pattern names the file or its folder.
     """
     edits = _Edits(protected or Protected())
     write = tool(name="write_file", kind="edit", needs_approval=True, preview=edits.preview_write, subject=PATHS)
@@ -122,10 +122,10 @@ class _Edits:
 class _PlannedEdit:
     """An edit that was checked but not yet made.
 
-    ``parts`` are the parts of the file's real path below ``root``. ``name`` is the real path: relative in the
-    workspace, absolute in an added directory. ``shown`` is the path as the model gave it. ``status`` and ``before`` are
-    the status and the content of the existing file; both are ``None`` for a new file. ``digest`` identifies the state
-    before the edit.
+    ``parts`` are the parts of the file's real path below ``root``. ``name`` is the real path: relative to the
+    workspace, or absolute in an added directory. ``shown`` is the path as the model gave it. ``status`` and ``before``
+    are the status and the content of the existing file; both are ``None`` for a new file. ``digest`` identifies the
+    state before the edit.
     """
 
     root: Path

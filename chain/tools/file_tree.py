@@ -27,7 +27,7 @@ MAX_EXCERPT = 200
 """Characters of the excerpt of a matching line."""
 
 MAX_OMISSIONS = 10
-"""Names of omitted files in one note."""
+"""The most names of omitted files in one note."""
 
 ENTRIES_PER_CHECK = 1_000
 """Entries of a folder between two checks for cancellation."""
@@ -35,7 +35,7 @@ ENTRIES_PER_CHECK = 1_000
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """A file in a tree: its path as shown, and the parts of its real path below the workspace.
+    """A file in a tree: its path as shown, and the parts of its real path below the tree's ``root``.
 
     For a file that must not be opened, ``parts`` is ``None``, and ``note`` says why.
     """
@@ -47,10 +47,10 @@ class TreeEntry:
 
 @dataclass(slots=True)
 class Tree:
-    """The files below a folder. ``root`` is the real path of the workspace.
+    """The files below a folder. ``root`` is the real path of the workspace or of an added directory.
 
     ``folders`` is the number of subfolders. ``left_out`` and ``unreadable`` are the paths of the folders that were not
-    entered. ``complete`` is false if there are more files or folders than ``MAX_TREE_ENTRIES``.
+    entered. ``is_complete`` is false if files or folders are missing because of ``MAX_TREE_ENTRIES``.
     """
 
     root: Path
@@ -70,7 +70,7 @@ class Tree:
 
 
 def walk(workspace: Path, path: str) -> Tree:
-    """Return all files below the folder ``path``, or the file ``path`` alone. Raise ``ToolError`` if it is missing."""
+    """Return all files below the folder ``path``, or the file ``path`` alone. Raise ``ToolError`` if there is none."""
     base, given, root = resolve_existing(workspace, path), PurePath(path), workspace.resolve()
     parts = base.relative_to(root).parts
     if not base.is_dir():
@@ -103,7 +103,7 @@ def walk(workspace: Path, path: str) -> Tree:
 
 
 def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[str]]:
-    """Return the names of a folder's files, of its subfolders, and of those files that are links. Raise ``OSError``."""
+    """Return a folder's file names, subfolder names, and file names that are links. Raise ``OSError`` on failure."""
     names, folders, links = list[str](), list[str](), set[str]()
     with open_entries(root, parts) as entries:
         for n, entry in enumerate(entries):

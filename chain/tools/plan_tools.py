@@ -42,7 +42,7 @@ async def plan_list(ctx: ToolContext) -> str:
 
 
 def _report(ctx: ToolContext, done: str) -> str:
-    """Return the phrase ``done`` as a sentence, then the current plan, so that the model need not request it."""
+    """Return the phrase ``done`` as a sentence, then the current plan, so that the model need not request the plan."""
     return f"{done[0].upper()}{done[1:]}.\n{ctx.plan.render()}"
 
 

@@ -37,15 +37,15 @@ INSTRUCTIONS = frozenset({"agents.md", "claude.md", ".mcp.json"})
 CONFIGURATION, _GIT = "config.yaml", ".git"
 
 MAX_FOLDERS = 300
-"""Folders of a workspace that are searched, top folders first: about 10 ms before and after each command."""
+"""The most folders of a workspace that are searched, top folders first. The search takes about 10 ms."""
 MAX_CONFIG_PLACES = 50
-"""Files and folders that the configuration of one repository names."""
+"""The most files and folders that the git configuration of one repository names."""
 MAX_TEXT = 500_000
-"""Bytes of a git configuration that are read."""
+"""The most bytes of a git configuration that are read."""
 MAX_LINKS = 40
-"""Links in one path: the system follows no more."""
+"""The most links in one path: the system follows no more links."""
 MAX_PATH = 4_096
-"""Characters of a path: the system refuses longer paths."""
+"""The most characters of a path: the system refuses longer paths."""
 
 _PACKAGES = frozenset({"node_modules", ".venv", "venv"})
 """Names of folders of installed packages. A program that starts in their parent folder runs code from them."""
@@ -72,7 +72,7 @@ class Refused(NamedTuple):
     open: frozenset[str]
     """Folders from which code is loaded and that also contain other files. No entry can be added to them."""
     wide: frozenset[str]
-    """Folders in ``kept`` with much other content, such as ``/usr``. The user may make a folder inside one writable."""
+    """Folders in ``places`` with much other content, such as ``/usr``. The user may make a folder in them writable."""
 
 
 Snapshot: TypeAlias = Mapping[str, tuple[int, ...]]
@@ -83,8 +83,8 @@ Snapshot: TypeAlias = Mapping[str, tuple[int, ...]]
 class Protected:
     """The protected files of a session.
 
-    ``trusted`` are files and folders that a command cannot write. ``named`` returns the files that configurations name.
-    ``servers`` are the MCP servers that chain starts. ``names`` are the names of instruction files, in lower case.
+    ``trusted`` are files and folders that a command cannot write. ``configured_files`` returns the files that
+    configurations name. ``servers`` are the MCP servers that chain starts. ``instruction_names`` are in lower case.
     """
 
     trusted: tuple[Path, ...] = ()
@@ -95,7 +95,7 @@ class Protected:
     def refused_places(self, folders: Iterable[Path]) -> Refused:
         """Return the files and folders that a command cannot write. Reads the disk.
 
-        ``folders`` are those that the command can write, apart from the refused ones in them.
+        ``folders`` are the folders that the command can write, except for refused files and folders inside them.
         """
         # The next Python to start searches the user's own folder of packages, even if the folder does not exist now.
         users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
@@ -142,7 +142,7 @@ class Protected:
         """Return the state of the protected files that a command in ``folder`` can change. Reads the disk.
 
         The paths in ``before``, an earlier snapshot, are included. If ``is_fenced``, the command runs in the sandbox,
-        and files that it cannot write are left out.
+        and the files that it cannot write are left out.
         """
         # Includes ``before``, because a command can create so many folders that the search misses these paths.
         places = {*self._reported_places(root, [root, folder]), *before}
@@ -155,7 +155,7 @@ class Protected:
         return {file: state for file in files if not file.endswith(_NOT_REPORTED) and (state := _state(file))}
 
     def _reported_places(self, root: Path, folders: Iterable[Path]) -> Iterator[str]:
-        """Yield the protected files and folders that a command may write. Their changes are reported."""
+        """Yield the protected files and folders that a command may write, so that their changes can be reported."""
         for file in (root / CONFIGURATION, *self.named()):
             yield from links_and_target(str(file))
         for top in {each for folder in folders for each in (folder, *folder.parents) if os.path.lexists(each / _GIT)}:
@@ -203,16 +203,16 @@ def _git_places(git: str, top: str) -> Iterator[str]:
 
 
 def _is_repository(names: Set[str]) -> bool:
-    """Return whether git accepts a folder of any name as a repository. ``names`` are its entries, in lower case."""
+    """Return whether git accepts a folder as a repository. ``names`` are the names of its entries, in lower case."""
     return "head" in names and ({"objects", "refs"} <= names or "commondir" in names)
 
 
 def _server_code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str], Set[str]]:
-    """Return the code of MCP servers in the ``chosen`` folders, and the chosen folders from which code is loaded.
+    """Return the code of MCP servers in the ``writable`` folders, and the writable folders from which code is loaded.
 
-    Code is every path in a server's command, and the working directory of a program that loads code from there. If
-    this is a chosen folder, in which people work, only some of its entries are code: files, folders of packages, and
-    folders that contain files with the suffix of the server's script.
+    Code is every path in a server's command, and the working directory of a program that loads code from there. If this
+    working directory is itself in ``writable``, people work in it, so only some entries are code: files, folders of
+    packages, and folders that contain files with the suffix of the server's script.
     """
     code, shared = set[str](), set[str]()
     for launch in servers:
@@ -252,7 +252,7 @@ def _has_packages(folder: str) -> bool:
 def _loaded_module_files(installed: Sequence[str]) -> Iterator[str]:
     """Yield the paths of all loaded modules, except modules in the folders ``installed``.
 
-    For a package this is its folder, for another module its file and the folder of its compiled file.
+    The paths of a package are its folder; those of any other module are its file and the folder of its compiled file.
     """
     theirs = tuple(each.rstrip("/") + "/" for each in installed)
     if sys.pycache_prefix and not sys.pycache_prefix.startswith(theirs):
@@ -322,7 +322,7 @@ def _first_row(file: str) -> str:
 
 
 def _state(file: str) -> tuple[int, ...]:
-    """Return values that change when a file changes or a folder is replaced; empty if none exists. Follows links."""
+    """Return values that change when a file changes or a folder is replaced; empty if it is missing. Follows links."""
     try:
         found = os.stat(file)
     except (OSError, ValueError):

@@ -36,15 +36,15 @@ from chain.tools.processes.guarded import Guard, GuardedProgram
 from chain.version import VERSION
 
 CLOSED = "Connection closed"
-"""The message of the client's error when the connection broke."""
+"""The message of the client's error after the connection has broken."""
 UNEXPLAINED = ("Session terminated", "Server returned an error response")
 """The client's error messages for an HTTP response that has a status but gives no reason."""
 MAX_ERRORS = 4_096
-"""Bytes stored of a program's standard error."""
+"""The most bytes that are stored of a program's standard error."""
 ENDING_S = 0.1
 """Seconds to wait for a program's last output and exit code."""
 MAX_PAGES, MAX_LIST_ENTRIES, MAX_LIST_BYTES = 50, 10_000, 10_000_000
-"""Pages, entries and bytes of one list."""
+"""The most pages, entries and bytes of one list."""
 
 _THREADS = Threads("mcp results")
 
@@ -58,7 +58,7 @@ for _name in ("mcp", "client"):
 
 
 class ServerHost(Protocol):
-    """The owner of a connection. ``start_s`` is the time limit of the handshake and the first lists, in seconds."""
+    """The owner of a connection. ``start_s`` can extend the time limit of the start (``START_S``), in seconds."""
 
     workspace: Path
     start_s: float
@@ -81,7 +81,7 @@ class ServerConnection:
     _traffic: Traffic
     _capabilities: types.ServerCapabilities
     explained: trio.Event = field(default_factory=trio.Event)
-    """Set when the connection has ended and its owner has stored the reason."""
+    """Set when the connection has ended and its owner has stored the reason for the end."""
     _ids: Iterator[int] = field(default_factory=lambda: count(1_000))
 
     @property
@@ -94,8 +94,8 @@ class ServerConnection:
     ) -> T:
         """Send a request and return its result, converted by ``convert``.
 
-        Raise ``ToolError`` if the server answers with an error or the connection ends, and what ``convert`` raises. A
-        large result is converted in a thread. If the call is cancelled, the request is cancelled at the server too.
+        Raise ``ToolError`` if the server answers with an error or the connection ends. Pass on errors of ``convert``. A
+        large result is converted in a thread. A cancelled call is cancelled at the server too.
         """
         options = CallOptions(request_id=(id := next(self._ids)))
         if progress is not None:
@@ -118,9 +118,9 @@ class ServerConnection:
         return await _THREADS.run(partial(convert, request.large), abandon_on_cancel=True)
 
     async def list_all(self, what: str) -> list[Json]:
-        """Return the server's whole list of ``tools`` or ``prompts``, read page by page.
+        """Return the server's whole list of one kind, ``tools`` or ``prompts``, read page by page.
 
-        Return an empty list if the server does not offer them. Raise ``ToolError`` if a page cannot be read.
+        Return an empty list if the server does not offer this kind. Raise ``ToolError`` if a page cannot be read.
         """
         found: list[Json] = []
         cursors: set[str] = set()
@@ -143,7 +143,7 @@ class ServerConnection:
 
 
 async def keep_connected(how: Launch | Address, guard: Guard, host: ServerHost) -> str:
-    """Start or reach a server and serve the connection until it ends. Return the reason for its end."""
+    """Start a server or connect to it, and serve the connection until it ends. Return the reason for the end."""
     traffic, problem = Traffic(), "it ended"
     try:
         if isinstance(how, Launch):
@@ -216,7 +216,7 @@ async def _converse(
     host: ServerHost,
     traffic: Traffic,
 ) -> None:
-    """Do the handshake, and serve ``host`` until the end. Raise ``MCPError``, ``ToolError`` or ``RuntimeError``."""
+    """Do the handshake, and serve ``host`` until the connection ends. Raise an error if the handshake fails."""
 
     async def elicit(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
         schema = getattr(params, "requested_schema", None) or {}
@@ -249,7 +249,7 @@ async def _converse(
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):
-    """A dispatcher that sets ``gone`` when it ends, so that the next tool call restarts the server."""
+    """A dispatcher that sets the event ``gone`` when it ends, so that the next tool call restarts the server."""
 
     def __init__(self, read: Any, write: Any, gone: trio.Event) -> None:  # noqa: ANN401
         super().__init__(read, write)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from chain.tools.processes.guarded import Guard
 
 FIRST_S = 10.0
-"""Seconds that the first run waits for a server to start, unless its configuration or a flag sets another time."""
+"""Seconds that the first run waits for a server to start, unless the configuration or a flag sets another time."""
 LIST_S = 5.0
 """Seconds that a run waits at its start for the changed lists of all servers."""
 MAX_STARTS, PER_S = 3, 60.0
@@ -50,7 +50,7 @@ MAX_ASKING = 3
 
 _THREADS = Threads("mcp")
 _IMPORTS = Threads("mcp import", limit=1)
-"""Imports one module at a time: concurrent imports of a missing module raise unrelated errors."""
+"""A thread that imports one module at a time: concurrent imports of a missing module raise unrelated errors."""
 
 _SCRIPT = re.compile(r"[^-/].*\.(?:py|[cm]?js|ts|rb|sh)")
 """Matches a relative path to a script. Names of packages and modules have no such suffix."""
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """The state of a server, as users see it. ``written`` is its command or address, ``error`` its latest error.
+    """The state of a server, as users see it. ``target`` is its command or address, ``error`` its latest error.
 
     ``prompts`` are pairs of a name and a description. ``left_out`` is a sentence on the tools that were left out.
     """
@@ -92,10 +92,10 @@ class LaunchEnvironment:
     keys: frozenset[str]
 
     def resolve(self, server: ToolServer) -> Launch | Address:
-        """Return how to start or reach a server. Raise ``ConfigError`` or ``OSError``.
+        """Return how to start or reach a server. Raise ``ConfigError`` if a value of its configuration is unusable.
 
         A program without a configured ``cwd`` is started in the workspace if its arguments name a script there.
-        Otherwise it is started in ``folder``, where no command can write.
+        Otherwise it is started in ``folder``, where no command can write. Raise ``OSError`` if it cannot be created.
         """
         how = server.with_variables(self.environ, self.keys)
         if isinstance(how, Address):
@@ -174,8 +174,8 @@ class Servers:
     ) -> None:
         """Request a prompt from a server in the background, with ``words`` as its arguments.
 
-        Call ``then`` with the prompt's text, or ``failed`` with an error message. Without ``failed``, show the message
-        as a notice.
+        Call ``on_text`` with the prompt's text, or ``on_error`` with an error message. Without ``on_error``, show the
+        message as a notice.
         """
 
         async def request() -> None:
@@ -190,7 +190,7 @@ class Servers:
 
 @dataclass(eq=False, slots=True)
 class _ActiveCall:
-    """A running call of a tool. When it ends, the questions that the server has asked during the call are cancelled."""
+    """A running call of a tool. ``question_scopes`` of the server's questions are cancelled when the call ends."""
 
     context: ToolContext
     asking: list[trio.CancelScope] = field(default_factory=list)
@@ -215,9 +215,9 @@ class ManagedServer:
         self._wanted = Wakeup()
         self._wanted.set()
         self._starts: deque[float] = deque(maxlen=MAX_STARTS)
-        """The times of its latest restarts, in trio's clock."""
+        """The times of the server's latest restarts, in trio's clock."""
         self._changes = self._listed = 0
-        """How often its lists have changed, and the value of this count when they were last read."""
+        """How often the server's lists have changed, and the value of this count when the lists were last read."""
         self._asking = trio.Lock()
         self._calls: list[_ActiveCall] = []
 
@@ -302,7 +302,7 @@ class ManagedServer:
         self._listed = changes
 
     async def _ensure_connected(self) -> ServerConnection:
-        """Return the connection. Restart the server if it has ended. Raise ``ToolError`` if that fails."""
+        """Return the connection. Restart the server if it has ended. Raise ``ToolError`` if the restart fails."""
         if self._connection is not None and self._connection.is_gone:
             await self._connection.explained.wait()
         if self.state == "ended":
@@ -348,7 +348,7 @@ class ManagedServer:
     ) -> T:
         """Send a request and return its result, converted by ``convert``. Raise ``ToolError`` on failure.
 
-        If the server refuses the request because it was restarted, the request is sent again once.
+        If the server refuses the request because the server was restarted, the request is sent again once.
         """
         was_refused = False
         while True:
@@ -385,7 +385,7 @@ class ManagedServer:
         return await self._request("prompts/get", params, content.messages_text)
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
-        """Ask the user a question of the server for the latest tool call. Return the action and the answers."""
+        """Ask the user the server's question, as part of the latest tool call. Return the action and the answers."""
         if not self._calls or self._asking.statistics().tasks_waiting >= MAX_ASKING - 1:
             return "decline", None
         call = self._calls[-1]

@@ -1,7 +1,7 @@
-"""The streams between the MCP client and a server: rows of a guarded program, or requests over HTTP.
+"""The streams between the MCP client and a server: rows of a program's input and output, or requests over HTTP.
 
-``traffic`` limits what a server sends. Sending to a server never blocks, because a cancelled call ends only after the
-client has sent the cancellation.
+``traffic`` limits what a server sends. A cancelled call ends only after the client has sent the cancellation to the
+server, so sending never blocks: messages are queued.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from chain.tools.processes.guarded import GuardedProgram
 
 MAX_WAITING = 32
-"""The most queued messages to a server. They include answers to the server's requests, so these are limited too."""
+"""The most queued messages to a server. They include answers to the server's requests, so requests are limited too."""
 SERVER_CONNECT_S, SILENT_S = 15.0, 300.0
 """The timeouts for connecting and for the next part of a response, in seconds. A call has its own time limit."""
 STREAM_COST = MAX_PER_S // 10
-"""The cost in bytes of opening a stream for messages that answer no request.
+"""The cost in bytes (``Traffic.spend``) of opening a stream for messages that answer no request.
 
 Without this cost, a server could make the client reopen the stream without a pause.
 """
@@ -137,7 +137,7 @@ def row_of(item: SessionMessage) -> bytes:
 
 
 async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
-    """Check an HTTP response and limit its body. Raise ``OverBoundError`` if it is compressed."""
+    """Check an HTTP response and limit its body. Raise ``OverBoundError`` if the body is compressed."""
     headers, status = response.headers, response.status_code
     is_post = response.request.method == "POST"
     id = from_json(response.request.content).get("id") if is_post else None
@@ -164,8 +164,8 @@ async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
 class _Body(httpx2.AsyncByteStream):
     """The body of a response: one message, or a stream of server-sent events.
 
-    A message or an event is passed to the client only when it is complete. The client would parse a large message in
-    the trio thread, so the result of a large message is removed and stored in the ``OpenRequest``.
+    A message or an event is passed to the client only when it is complete. The result of a large message is taken out
+    and stored in the ``OpenRequest``, because the MCP client would parse it in the trio thread.
     """
 
     def __init__(self, stream: Any, traffic: Traffic, id: object, *, is_events: bool) -> None:  # noqa: ANN401
@@ -196,7 +196,7 @@ class _Body(httpx2.AsyncByteStream):
     async def _without_result(self, part: bytes) -> bytes:
         """Store the result of a large message or event. Return the message or event without the result.
 
-        Raise ``OverBoundError`` if it has too many values or is too large without the result.
+        Raise ``OverBoundError`` if the message has too many values, or is too large without the result.
         """
         row, traffic, others = part, self._traffic, list[bytes]()
         if self._is_events:

@@ -1,7 +1,7 @@
 """Limits on the messages of one server, so that they do not delay key presses and other tasks.
 
 A connection whose server exceeds a limit is ended, and a sentence says which limit. A large message is parsed in a
-worker thread. The parser does not release the interpreter lock, so the values of a message are counted before.
+worker thread. The parser does not release the interpreter lock, so the values of a message are counted first.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ A message can contain the largest image that models accept. Parsing a message ta
 memory.
 """
 MAX_SMALL = 256 * 1024
-"""The most bytes of a message that is parsed in the trio thread, and of any message besides its result."""
+"""The most bytes of a message that is parsed in the trio thread, and of any message without its result."""
 MAX_MESSAGE_VALUES = 50_000
 """The most commas, opening brackets and strings in a message. Parsing this many takes 20 ms and 7 MB."""
 MAX_PER_S, READ_COST, VALUE_COST = 16 * 1024 * 1024, 8_192, 64
-"""The budget for a second, and what one read and one value cost of it. All are in bytes."""
+"""The bytes that a server may send in a second, and the bytes that one read and one value count as."""
 MAX_MESSAGES_PER_S = 2_000
 """The most messages in a second: more than any server needs to report its progress."""
 LARGE = "chain/large"
@@ -57,9 +57,9 @@ class OverBoundError(ToolError):
 
 @dataclass(slots=True)
 class OpenRequest:
-    """A request that waits for its answer. Stores what the client does not report about it.
+    """A request that waits for its answer, with facts about the answer that the client does not report.
 
-    ``fault`` is the fault of the HTTP response.
+    ``fault`` says what is wrong with the HTTP response; empty if nothing is.
     """
 
     fault: str = ""
@@ -70,7 +70,7 @@ class OpenRequest:
 
 
 class Traffic:
-    """The budget and the state of one connection. ``gone`` is set when the connection has ended."""
+    """The state of one connection to a server, and its budget of received bytes per second."""
 
     def __init__(self) -> None:
         self.gone = trio.Event()
@@ -79,14 +79,14 @@ class Traffic:
         self.open: dict[Any, OpenRequest] = {}
         """The requests that wait for an answer, by id."""
         self.received = 0
-        """Total bytes of the complete messages."""
+        """The total bytes of the complete messages that the server has sent."""
         self.incomplete_bytes: dict[object, int] = {}
         """For each reader, the bytes of its incomplete message."""
         self._since, self._cost, self._rows = -math.inf, 0, 0
         self._parsing = trio.Lock()
 
     def exceed(self, what: str) -> NoReturn:
-        """End the connection because of an exceeded limit. Raise ``OverBoundError`` with the sentence ``what``."""
+        """End the connection because of an exceeded limit. Raise ``OverBoundError`` with ``sentence``."""
         self.fault = self.fault or what
         self.gone.set()
         raise OverBoundError(what)
@@ -128,7 +128,7 @@ class Traffic:
     async def parse(self, row: bytes, id: object = None) -> JSONRPCMessage:
         """Parse a large message in a thread. A result is moved to the open request that it answers.
 
-        ``id`` is the id of that request; ``None`` if it is in the message. Raise ``ValueError`` if the message is
+        ``id`` is the id of that request; ``None`` if the message contains it. Raise ``ValueError`` if the message is
         malformed, and ``OverBoundError`` if it has too many values or is a request.
         """
         async with self._parsing:  # one at a time, because of the memory

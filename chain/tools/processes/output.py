@@ -8,10 +8,10 @@ from collections import deque
 from chain.tools.processes.screen import Screen
 
 MAX_STORED = 1_000_000
-"""Characters that are stored of the start of an output, and of its end: far more than a result may have."""
+"""The most characters stored of an output's start, and of its end: far more than a result may have."""
 
 MAX_REPORT = 4_000
-"""Characters of one report to people: several screens."""
+"""The most characters of one report to people: several screens."""
 
 
 class Tail:
@@ -59,7 +59,7 @@ class Output:
         self._size = 0
 
     def add(self, chunk: bytes, *, is_last: bool = False) -> None:
-        """Append a chunk, which may end in the middle of a character. With ``is_last``, it is the last one."""
+        """Append a chunk, which may end in the middle of a character. ``is_last`` marks the last chunk."""
         text = self._decoder.decode(chunk, final=is_last)
         self._unseen.add(text)
         text = self._screen.add(text) + (self._screen.end() if is_last else "")
@@ -71,7 +71,7 @@ class Output:
         self._tail.add(text)
 
     def end(self) -> None:
-        """Mark the end of the output. If it ends in the middle of a character, that character is replaced."""
+        """Mark the end of the output. An incomplete last character is replaced by U+FFFD."""
         self.add(b"", is_last=True)
 
     def text(self) -> str:
@@ -84,7 +84,7 @@ class Output:
     def note(self) -> str:
         """A sentence that says how many characters were not stored; empty if all were stored.
 
-        ``text`` says so too, but a result that is truncated may lose that row.
+        ``text`` contains such a row too, but a truncated result may lose the row.
         """
         left_out = self._tail.left_out
         return f"The output had {self._size:,} characters; {left_out:,} of them were not stored." if left_out else ""

@@ -50,13 +50,13 @@ _SIGNS = {
     "signals": r"\bkill\b.{0,99}operation not permitted|(?:set|change) (?:priority|affinity)",
     "writes": r"permission denied|\bEACCES\b|operation not permitted|\bEPERM\b",
 }
-"""For each protection, a pattern of the messages that programs print when it refuses a call.
+"""For each protection, a pattern of the messages that programs print when the protection refuses a call.
 
 Case is ignored. The first pattern that matches is used.
 """
 
 _SEARCHED = 4_000
-"""Characters at the end of an output that are searched for ``_SIGNS``."""
+"""The number of characters at the end of an output that are searched for ``_SIGNS``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Sandbox:
 
     @property
     def missing_reason(self) -> str:
-        """Why no command may run, because ``strict`` needs a protection that is missing; empty if commands may run."""
+        """Why no command may run: ``strict`` needs a protection that is missing. Empty if commands may run."""
         lacking = self.rules.wanted - set(self.active_protections)
         if self.rules.sandbox != "strict" or not lacking:
             return ""
@@ -184,7 +184,7 @@ class Sandbox:
 
     @property
     def fence(self) -> Fence | None:
-        """The fence of a command; ``None`` if the sandbox is off. The writable paths are only in ``paths``."""
+        """The fence of a command, without the writable paths (``paths``); ``None`` if the sandbox is off."""
         if self.rules.sandbox == "off":
             return None
         named = (str(each.absolute()) for each in self.rules.writable)

@@ -58,7 +58,7 @@ INSPECTION_PERIOD_S = 10.0
 """Seconds between two searches for changed protected files while a background job runs, perhaps for hours."""
 
 LONGEST_ROW = 400
-"""Characters that a result's summary has of the last row of output: more than front ends show."""
+"""The most characters of the last row of output in a result's summary: more than front ends show."""
 
 JOB_OUTPUT = 20_000
 """Bytes at the end of a job's output that are searched for refusals of the sandbox: a job may write for hours."""
@@ -69,7 +69,7 @@ MAX_FILES = 3
 _THREADS = Threads("shell")
 
 _COMPOUND = re.compile(r"[;|&<>$`\r\n]")
-"""Matches characters of a compound command: they end a command, or insert another command, a file or a variable."""
+"""Matches the characters that end a command, or that insert another command, a file or a variable."""
 
 
 class _CommandSubject(Subject):
@@ -149,16 +149,16 @@ class _Shell:
     ) -> ToolOutput:
         """Run a command in bash and return its output (stdout and stderr) and exit code.
 
-        It has no input and ends with bash: nothing that it starts in the background stays. `workdir` is relative to the
-        workspace, or absolute in a directory that the user added. After `timeout_s` seconds it is stopped. Depending on
-        the user's settings it can write only in these and in $TMPDIR, and has no network. If this program itself is in
-        the workspace, nothing can be made, moved or removed in the folders above its files, which may be the top of the
-        workspace. If the result ends with `[sandbox: ... denied; approve with KEY]`, the user can allow that when you
-        run the same command again.
+        The command has no input. When bash ends, everything that it has started in the background is ended too.
+        `workdir` is relative to the workspace, or absolute in a directory that the user added. After `timeout_s`
+        seconds the command is stopped. Depending on the user's settings it can write only in the workspace, in added
+        directories and in $TMPDIR, and has no network. If chain itself is in the workspace, nothing can be made, moved
+        or removed in the folders that contain its files. If the result ends with `[sandbox: ... denied; approve with
+        KEY]`, the user can allow that when you run the same command again.
 
-        With `background` it returns `[job J1 started]` at once. The command runs without a time limit until it ends or
-        this session does; at most 8 run. A message `[JOB J1] ...` reports its end. With `wake` that message also starts
-        a run if none is active. `job_output` and `job_kill` read its output and end it.
+        With `background` the tool returns `[job J1 started]` at once. The command runs without a time limit, until it
+        or this session ends; at most 8 run. A message `[JOB J1] ...` reports the end. With `wake` that message also
+        starts a run if none is active. `job_output` reads the job's output, and `job_kill` ends the job.
         """
         call = await self._check(ctx, command, timeout_s, workdir, background, wake)
         if ctx.approved is not UNASKED and ctx.approved != call.preview:
@@ -246,7 +246,7 @@ class _Shell:
         return Sandbox(rules, machine, paths), folder
 
     def _writable_of(self, ctx: ToolContext) -> list[Path]:
-        """Return the directories that the user added, except those inside a protected place, such as the packages."""
+        """Return the added directories that a command may write: those outside protected folders, such as Python's."""
         if not ctx.added_directories:
             return []
         refused = self.rules.protected.refused_places([ctx.workspace])

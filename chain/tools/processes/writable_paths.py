@@ -26,7 +26,7 @@ class WritablePaths:
     """The files and directories that commands may write. The constructor opens them, and blocks.
 
     It opens them before the first command runs, because a command could later replace a path by a link. ``workspace``
-    and ``writable`` are the paths that the user chose. Missing ones are left out. Raise ``ToolError`` if a path is
+    and ``writable`` are the paths that the user chose. Missing paths are left out. Raise ``ToolError`` if a path is
     behind a link that is inside another of the chosen paths: a command of an earlier session may have created the link.
     """
 

@@ -49,7 +49,7 @@ def covers(entries: Iterable[str], host: str) -> bool:
 class HostApprovals:
     """The approvals of the hosts that one call of ``research`` visits. A decision is valid until the call ends.
 
-    ``by_user`` are the hosts that the user's own lines named.
+    ``user_hosts`` are the hosts that the user's own lines named.
     """
 
     def __init__(self, asking: Asking, entries: Sequence[str]) -> None:
@@ -60,7 +60,7 @@ class HostApprovals:
         """For each host or IP address, the reason for its refusal; empty if it was approved."""
 
     async def check_host(self, host: str, urls: Sequence[str]) -> None:
-        """Ask the user to approve a host if needed, and show these URLs. Raise ``HostRefused`` if it is refused."""
+        """Ask the user to approve a host if needed, and show these URLs. Raise ``HostRefused`` if the user refuses."""
         if covers(self._entries, host) or normalize_host(host) in self.by_user:
             return
         shown = [truncate(url, MAX_URL_CHARS) for url in urls[:MAX_SHOWN_URLS]]

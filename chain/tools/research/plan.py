@@ -35,7 +35,7 @@ _HOST = re.compile(r"(?:localhost|(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+)(?::\d{1,5})?
 class ResearchPlan:
     """The sources of a call, how they are searched, and ``notes`` on the changes by the user's lines.
 
-    Each source is either ``waiting``, ``visited`` or ``skipped``. ``by_user`` are those that the user's lines added.
+    Each source is either ``waiting``, ``visited`` or ``skipped``. The user's lines added ``user_sources``.
     """
 
     topic: str
@@ -55,7 +55,7 @@ class ResearchPlan:
 
     @property
     def counts(self) -> str:
-        """The counts of visited and skipped sources, as the last row of a result. Waiting sources count as skipped."""
+        """The last row of a result: how many sources were visited and skipped. Waiting sources count as skipped."""
         return f"[{len(self.visited)} visited, {len(self.skipped) + len(self.waiting)} skipped]"
 
     def steer(self, adjustment: Adjustment) -> None:
@@ -130,7 +130,7 @@ def may_be_host(name: str) -> bool:
 
 
 def is_named(source: str, wanted: str) -> bool:
-    """Return whether ``wanted`` means a source: it is the source's name, or a part of the name in whole words."""
+    """Return whether ``wanted`` is the name of a source, or consists of whole words of the name."""
     wanted = re.escape(normalize_name(wanted).casefold())
     return re.search(rf"(?<!\w){wanted}(?!\w)", source.casefold()) is not None
 

@@ -1,8 +1,8 @@
 """Selects what the result of ``research`` shows of each source, within a shared limit. Pure.
 
-For each source, the result shows its title and beginning, then the best matches, each with the rows next to it. If only
-one source was read, the result shows it whole, as far as it fits. Each row is shown once, as in grep: ``N: text`` if it
-matches the topic, ``N- text`` if it does not.
+For each source, the result shows its title and beginning, then the best places: matches, each with the rows next to it.
+If only one source was read, the result shows the source whole, as far as it fits. Each row is shown once, as in grep:
+``N: text`` if it matches the topic, ``N- text`` if it does not.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from chain.tools.research.plan import ResearchPlan
 from chain.tools.research.ranking import Row, Scorer
 
 MAX_RESULT = 24_000
-"""Characters for all sources together. This is less than the default limit of a tool result."""
+"""The most characters for all sources together. This is less than the default limit of a tool result."""
 
 MAX_OPENING = 1_500
-"""Characters of a source's beginning."""
+"""The most characters of a source's beginning, if several sources were read."""
 
 MAX_PLACES = 12
 """The most matches that are shown of a source: enough to choose the file or page to read."""
@@ -32,7 +32,7 @@ MAX_CONTEXT_ROW = 300
 """The most characters of a row that is not a match: a heading, a note or a row next to a match."""
 
 MIN_ROW = 20
-"""The fewest characters to which a row is truncated: a shorter one would say nothing."""
+"""The fewest characters to which a row is truncated: a shorter row would say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _hidden(places: int) -> str:
 
 
 def _all_lines(title: str, rows: Sequence[Row], matches: Collection[int]) -> Iterator[Line]:
-    """Yield the title and all rows, with a line for each new place. The caller takes as many as fit."""
+    """Yield the title and all rows, with a line above the rows of each file or page. The caller uses what fits."""
     if title:
         yield Line(truncate(title, MAX_OPENING))
     for n, row in enumerate(rows):

@@ -73,9 +73,9 @@ def research_tools(hosts: tuple[str, ...], guard: Guard) -> tuple[Tool, ...]:
 
         `topic` is what to search for: a few specific words. `sources` has 1 to 50 paths relative to the workspace and
         http(s) addresses, in the order in which they are visited. The result has the beginning of each source, then the
-        best matches, as PATH:LINE: text and ADDRESS: paragraph N: text, each with the rows next to it (N: if they match
-        too, else N-). A single source is returned whole, as far as it fits: to read a page, name no other source. The
-        user can redirect a running call; the result says what was changed.
+        best matches, as PATH:LINE: text and ADDRESS: paragraph N: text, each with the rows next to it, as N: text if
+        they match too, else as N- text. A single source is returned whole, as far as it fits: to read a page, name no
+        other source. The user can redirect a running call; the result says what was changed.
         """
         if not terms_of(topic) or len(topic) > MAX_TOPIC:
             raise ToolError(f"The topic must have 1 to {MAX_TOPIC:,} characters and not be blank.")
@@ -139,7 +139,7 @@ class _Research:
         self._ctx.progress(f"{on_one_row(name)}: {report.outcome}")
 
     async def _read(self, name: str) -> Source:
-        """Return the content of a source. Raise ``HostRefused``, ``SourceError`` or ``ToolError`` on failure."""
+        """Return a source's content. Raise ``HostRefused``, ``SourceError`` or ``ToolError`` if it cannot be read."""
         by_user = self._plan.by_user
         if len(name) > MAX_NAME:
             raise SourceError(f"has more than {MAX_NAME} characters")
