@@ -96,7 +96,7 @@ def parse_allowance(text: str, subjects: Subjects) -> Allowance:
     try:
         if not pattern.strip():
             raise UserError("the pattern is empty")
-        return Allowance(tool, subject.pattern(pattern), subject=subject)
+        return Allowance(tool, subject.normalize_pattern(pattern), subject=subject)
     except UserError as error:
         raise UserError(f"{tool}({pattern:.80}) can never allow anything: {error.message}") from None
 

@@ -44,14 +44,14 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """An edit that replaces a text, which must occur once unless ``everywhere`` is set.
+    """An edit that replaces a text, which must occur once unless ``replace_all`` is set.
 
     The constructor raises ``ToolError`` if ``old`` is empty or equal to ``new``.
     """
 
     old: str
     new: str
-    everywhere: bool = False
+    replace_all: bool = False
 
     def __post_init__(self) -> None:
         if not self.old:
@@ -108,7 +108,7 @@ def _apply_replacement(path: str, text: FileText, edit: Replacement) -> str:
     count = body.count(old)
     if not count:
         raise ToolError(_describe_missing_text(path, body, old))
-    if edit.everywhere:
+    if edit.replace_all:
         return body.replace(old, new)
     if count > 1:
         numbers = [str(n) for n in islice(_line_numbers(body, old), MAX_NUMBERS)]

@@ -41,7 +41,7 @@ _THREADS = Threads("edit")
 class _PathSubject(Subject):
     plural = "paths"
 
-    def pattern(self, text: str) -> str:
+    def normalize_pattern(self, text: str) -> str:
         if text.startswith("~"):
             raise UserError("paths are relative to the workspace, or absolute in an added directory")
         if text.endswith("/"):
@@ -109,7 +109,7 @@ class _Edits:
         return (await _THREADS.run(partial(_plan, ctx, self.protected, path, edit), abandon_on_cancel=True)).preview
 
     async def _run(self, ctx: ToolContext, path: str, edit: Edit) -> ToolOutput:
-        async with ctx.known_files.editing:
+        async with ctx.known_files.edit_lock:
             plan = await _THREADS.run(partial(_carry_out, ctx, self.protected, path, edit))
             ctx.known_files.digests[plan.root.joinpath(*plan.parts)] = digest(plan.change.content)
         diff = plan.change.diff

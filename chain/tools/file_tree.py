@@ -58,14 +58,15 @@ class Tree:
     folders: int = 0
     left_out: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
-    complete: bool = True
+    is_complete: bool = True
 
     def notes(self) -> list[str]:
         """Return sentences about folders and files that the tree does not contain."""
         omitted = (("Left out", self.left_out), ("Not readable", self.unreadable))
         notes = [f"{what}: {join_first(names, MAX_OMISSIONS)}." for what, names in omitted if names]
-        if not self.complete:
-            notes.append(f"Only the first {MAX_TREE_ENTRIES} files were read; give a subfolder for the others.")
+        if not self.is_complete:
+            limited = "files" if len(self.entries) == MAX_TREE_ENTRIES else "folders"
+            notes.append(f"Only the first {MAX_TREE_ENTRIES} {limited} were read; name a subfolder to see the others.")
         return notes
 
 
@@ -94,9 +95,9 @@ def walk(workspace: Path, path: str) -> Tree:
             tree.entries.append(
                 _link_entry(root, parts, name, shown) if name in links else TreeEntry(shown, (*parts, name))
             )
-        tree.complete = tree.complete and len(inner) == len(entered) and len(found) == len(names)
+        tree.is_complete = tree.is_complete and len(inner) == len(entered) and len(found) == len(names)
         if len(tree.entries) == MAX_TREE_ENTRIES:
-            tree.complete = tree.complete and not (inner or waiting)
+            tree.is_complete = tree.is_complete and not (inner or waiting)
             break
         waiting += [(here / name, (*parts, name)) for name in reversed(inner)]
     return tree
@@ -134,8 +135,8 @@ def _link_entry(root: Path, parts: tuple[str, ...], name: str, shown: str) -> Tr
     return TreeEntry(shown, real.relative_to(root).parts)
 
 
-def excerpt(line: str, at: int) -> str:
-    """Return a line or, if it is long, the part of it around the match at the index ``at``."""
-    start = 0 if at < MAX_EXCERPT * 3 // 4 else at - MAX_EXCERPT // 2
+def excerpt(line: str, index: int) -> str:
+    """Return a line or, if it is long, the part of it around the match at ``index``."""
+    start = 0 if index < MAX_EXCERPT * 3 // 4 else index - MAX_EXCERPT // 2
     part = line[start : start + MAX_EXCERPT].strip()
     return ("…" if start else "") + part + ("…" if len(line) > start + MAX_EXCERPT else "")

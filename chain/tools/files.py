@@ -140,9 +140,9 @@ def _list(workspace: Path, path: str, pattern: str, order: Order) -> ToolOutput:
     return ToolOutput("\n".join([f"{shown}: {count}", *rows, *tree.notes()]), summary=(count,))
 
 
-def _pluralize(n: int, thing: str) -> str:
+def _pluralize(n: int, thing: str, things: str = "") -> str:
     """Return a count with its noun, in digits without separators, which models read best."""
-    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
+    return f"{n} {thing}" if n == 1 else f"{n} {things or f'{thing}s'}"
 
 
 def _sort(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[TreeEntry]:
@@ -287,7 +287,7 @@ async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> ToolOutput:
     with trio.move_on_after(SEARCH_S):
         for start in range(0, len(files), BATCH):
             if start:
-                ctx.progress(f"searched {start} of {len(files)} files, {found.lines} matches")
+                ctx.progress(f"searched {start} of {len(files)} files, {_pluralize(found.lines, 'match', 'matches')}")
             batch = files[start : start + BATCH]
             await _THREADS.run(partial(_search_batch, pattern, tree.root, batch, found), abandon_on_cancel=True)
     # An abandoned thread may still be running. It adds a row to ``rows`` before it counts the row in ``lines``.
@@ -299,8 +299,7 @@ async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> ToolOutput:
     if left := [entry.shown for entry in files[searched:]]:
         skipped[f"(the search took longer than {SEARCH_S} s: search a smaller folder)"] = left
     rows += [f"Not searched {why}: {join_first(names, MAX_OMISSIONS)}." for why, names in skipped.items()]
-    summary = "1 match" if lines == 1 else f"{lines} matches"
-    return ToolOutput("\n".join([*rows, *tree.notes()]), summary=(summary,))
+    return ToolOutput("\n".join([*rows, *tree.notes()]), summary=(_pluralize(lines, "match", "matches"),))
 
 
 def _search_batch(pattern: Pattern, root: Path, files: Sequence[TreeEntry], found: _Matches) -> None:

@@ -40,7 +40,7 @@ class JobState:
     """
 
     started: JobStarted
-    began: float
+    start_time: float
     ended: JobEnded | None = None
     line_id: str = ""
 
@@ -110,13 +110,13 @@ class JobOutput:
                 self._drop_middle()
             self.size += os.pwrite(self._fd, data, self._length)
 
-    def read(self, after: int, most: int) -> Piece:
-        """Return up to ``most`` bytes of the output, starting at the offset ``after``.
+    def read(self, offset: int, most: int) -> Piece:
+        """Return up to ``most`` bytes of the output, starting at ``offset``.
 
-        A negative offset counts from the end. If the byte at the offset was dropped, the piece starts at the first byte
+        A negative offset counts from the end. If the byte at ``offset`` was dropped, the piece starts at the first byte
         after the dropped ones.
         """
-        begin = max(self.size + after, 0) if after < 0 else min(after, self.size)
+        begin = max(self.size + offset, 0) if offset < 0 else min(offset, self.size)
         if self._dropped and begin >= self._head:
             begin = max(begin, self._head + self._dropped)
             place = begin - self._dropped + len(self._gap)

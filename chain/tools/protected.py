@@ -67,11 +67,11 @@ _PATH_OF_GIT = re.compile(rf"(?im)(?:^|\])[ \t]*(hookspath|path)[ \t]*=[ \t]*\"?
 class Refused(NamedTuple):
     """The real paths of the files and folders that a command cannot write, and of the links that lead to them."""
 
-    kept: frozenset[str]
+    places: frozenset[str]
     """Files, and folders with their whole content."""
-    open: frozenset[str]
+    code_folders: frozenset[str]
     """Folders from which code is loaded and that also contain other files. No entry can be added to them."""
-    wide: frozenset[str]
+    wide_folders: frozenset[str]
     """Folders in ``places`` with much other content, such as ``/usr``. The user may make a folder in them writable."""
 
 
@@ -88,9 +88,9 @@ class Protected:
     """
 
     trusted: tuple[Path, ...] = ()
-    named: Callable[[], Iterable[Path]] = tuple
+    configured_files: Callable[[], Iterable[Path]] = tuple
     servers: tuple[Launch, ...] = ()
-    names: frozenset[str] = INSTRUCTIONS
+    instruction_names: frozenset[str] = INSTRUCTIONS
 
     def refused_places(self, folders: Iterable[Path]) -> Refused:
         """Return the files and folders that a command cannot write. Reads the disk.
@@ -127,14 +127,14 @@ class Protected:
             if _is_repository({name.casefold(), *(entry.name.casefold() for entry in _entries(folder))}):
                 return name if folder == root else folder.name
         file, refused = root.joinpath(*parts), self.refused_places([root])
-        wide = refused.wide.intersection(parent_folders(str(root)))
-        places = {*self._reported_places(root, [root]), *refused.kept} - wide
+        wide = refused.wide_folders.intersection(parent_folders(str(root)))
+        places = {*self._reported_places(root, [root]), *refused.places} - wide
         first_new = next((each for each in (*folders[1:], file) if not os.path.lexists(each)), root)
         is_protected = (
             any(part.casefold() == _GIT for part in PurePath(path).parts)
-            or file.name.casefold() in self.names
+            or file.name.casefold() in self.instruction_names
             or is_in(str(file).casefold(), {each.casefold() for each in places})
-            or str(first_new.parent) in refused.open
+            or str(first_new.parent) in refused.code_folders
         )
         return file.name if is_protected else ""
 
@@ -148,15 +148,15 @@ class Protected:
         places = {*self._reported_places(root, [root, folder]), *before}
         if not is_fenced:
             refused = self.refused_places([root])
-            inside = [each for each in refused.kept if is_in(each, {str(root)})]
-            places |= refused.kept | refused.open
+            inside = [each for each in refused.places if is_in(each, {str(root)})]
+            places |= refused.places | refused.code_folders
             places |= {top for each in inside for top, _, _ in islice(os.walk(each), MAX_FOLDERS)}
         files = {file for each in places for file in (each, *(e.path for e in _entries(each) if not e.is_dir()))}
         return {file: state for file in files if not file.endswith(_NOT_REPORTED) and (state := _state(file))}
 
     def _reported_places(self, root: Path, folders: Iterable[Path]) -> Iterator[str]:
         """Yield the protected files and folders that a command may write, so that their changes can be reported."""
-        for file in (root / CONFIGURATION, *self.named()):
+        for file in (root / CONFIGURATION, *self.configured_files()):
             yield from links_and_target(str(file))
         for top in {each for folder in folders for each in (folder, *folder.parents) if os.path.lexists(each / _GIT)}:
             yield from _git_places(str(top / _GIT), str(top))
@@ -172,7 +172,7 @@ class Protected:
                 if name == _GIT:
                     yield from _git_places(entry.path, folder)
                     searched.append(os.path.join(entry.path, "modules"))
-                elif name in self.names:
+                elif name in self.instruction_names:
                     yield from links_and_target(entry.path)
                 elif name not in _PACKAGES and entry.is_dir(follow_symlinks=False):
                     searched.append(entry.path)
@@ -207,7 +207,7 @@ def _is_repository(names: Set[str]) -> bool:
     return "head" in names and ({"objects", "refs"} <= names or "commondir" in names)
 
 
-def _server_code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str], Set[str]]:
+def _server_code(servers: Iterable[Launch], writable: Set[str]) -> tuple[Set[str], Set[str]]:
     """Return the code of MCP servers in the ``writable`` folders, and the writable folders from which code is loaded.
 
     Code is every path in a server's command, and the working directory of a program that loads code from there. If this
@@ -218,21 +218,21 @@ def _server_code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str],
     for launch in servers:
         text = " ".join((*launch.argv, *(value for name, value in launch.env.items() if name.endswith("PATH"))))
         words = [word for word in _WORD.findall(text) if not word.endswith(_DATA)]
-        bases = [*chosen, str(launch.cwd or "/")]
+        bases = [*writable, str(launch.cwd or "/")]
         paths = {os.path.join(base, os.path.expanduser(word)) for base in bases for word in words}
-        found = {place for path in paths for place in links_and_target(path) if is_in(place, chosen)} - chosen
+        found = {place for path in paths for place in links_and_target(path) if is_in(place, writable)} - writable
         files = {each for each in found if os.path.isfile(each)}
         folders = {each for each in found if os.path.isdir(each)} | {_folder_of_program(each) for each in files}
         if any(_RUNNER.fullmatch(os.path.basename(word)) for word in words):
             starts = [each for each in (launch.cwd, *_FOLDER_FLAG.findall(text)) if each]
             folders |= {os.path.realpath(os.path.join(bases[-1], each)) for each in starts}
         suffixes = tuple({os.path.splitext(each)[1] or ".sh" for each in files} | ({".py"} if "-m" in words else set()))
-        for entry in (entry for folder in folders & chosen for entry in _entries(folder)):
+        for entry in (entry for folder in folders & writable for entry in _entries(folder)):
             has_code = any(each.name.endswith(suffixes) for each in _entries(entry.path))
             if entry.name in _PACKAGES or has_code or not entry.is_dir():
                 files.add(entry.path)
-        code |= files | {each for each in folders - chosen if is_in(each, chosen)}
-        shared |= folders & chosen
+        code |= files | {each for each in folders - writable if is_in(each, writable)}
+        shared |= folders & writable
     return code, shared
 
 

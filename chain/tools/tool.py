@@ -116,7 +116,7 @@ class Subject:
     plural = "subjects"
     """The plural noun for subjects of this kind, in sentences for people."""
 
-    def pattern(self, text: str) -> str:
+    def normalize_pattern(self, text: str) -> str:
         """Return a pattern in its normal form for comparison. Raise ``UserError`` if the pattern can never match."""
         return text
 
@@ -237,14 +237,14 @@ class Jobs:
         """
         raise ToolError("No command can run in the background here.")
 
-    def output(self, id: str, after: int, most: int) -> str:
-        """Return the state of a job, and up to ``most`` bytes of its output from the offset ``after`` on.
+    def output(self, id: str, offset: int, most: int) -> str:
+        """Return the state of a job, and up to ``most`` bytes of its output from ``offset`` on.
 
         A negative offset counts from the end. Raise ``ToolError`` if there is no such job.
         """
         raise ToolError("There are no background jobs here.")
 
-    async def kill(self, id: str, by: str) -> str:
+    async def kill(self, id: str, agent: str) -> str:
         """Kill a job on behalf of ``agent``. Return a confirmation. Raise ``ToolError`` if it is not running."""
         raise ToolError("There are no background jobs here.")
 
@@ -298,7 +298,7 @@ class ToolContext:
         """The number of characters for the content of a result; the rest of ``result_limit`` is for remarks."""
         return self.result_limit * 4 // 5
 
-    async def safe_point(self, where: str) -> Guidance:
+    async def safe_point(self, name: str) -> Guidance:
         """Return new guidance. ``name`` names the point of the tool's work, as in ``before_source:docs``."""
         await trio.lowlevel.checkpoint()
         return self.steering.new_guidance()

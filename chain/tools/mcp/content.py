@@ -113,7 +113,7 @@ def messages_text(result: _Json) -> str:
     return "\n\n".join(texts)
 
 
-async def answer_of(
+async def ask_user(
     server: str, message: str, schema: _Json, url: str, choose: Choose
 ) -> tuple[str, dict[str, Any] | None]:
     """Ask the user the question of a server. Return the action (accept or decline) and the answers by field.
@@ -139,7 +139,7 @@ async def answer_of(
         answer = (await choose(f"{question}\n{title}{hint}", [*shown, DECLINE] if shown else [])).strip()
         if answer.casefold() == DECLINE or answer == NO_USER_CHOOSES:
             return DECLINE, None
-        found[name] = _converted_answer(answer, field, options)
+        found[name] = _convert_answer(answer, field, options)
     return ACCEPT, found
 
 
@@ -174,7 +174,7 @@ def _options(field: _Json) -> dict[str, object]:
     return {shown: value for name, value in pairs if (shown := one_row(str(name)))}
 
 
-def _converted_answer(answer: str, field: _Json, options: Mapping[str, object]) -> object:
+def _convert_answer(answer: str, field: _Json, options: Mapping[str, object]) -> object:
     """Convert an answer to the field's type. Return a misfit unchanged, because the server reports the error."""
     if field.get("type") == "array":
         parts = [answer] if answer in options else [part.strip() for part in answer.split(",")]

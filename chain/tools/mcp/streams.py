@@ -86,7 +86,7 @@ class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
             searched = len(self._read)
             piece = await self._program.output.receive_some()
             if not piece:
-                self._traffic.closed = "it closed its output"
+                self._traffic.closed_reason = "it closed its output"
                 raise trio.EndOfChannel
             self._read += piece
             await self._traffic.record_read(self, len(self._read), READ_COST + len(piece))
@@ -116,7 +116,7 @@ class Outgoing(trio.abc.SendChannel[SessionMessage]):
             self._sender.send_nowait(value)
         except trio.WouldBlock:
             with suppress(OverBoundError):
-                self._traffic.exceed(f"it does not read its input: {MAX_WAITING} messages are waiting")
+                self._traffic.fail_limit(f"it does not read its input: {MAX_WAITING} messages are waiting")
 
     async def run(self) -> None:
         """Write the queued messages. End the connection if the server closes its input, since no answer would come."""
@@ -124,7 +124,7 @@ class Outgoing(trio.abc.SendChannel[SessionMessage]):
             async for item in self._waiting:
                 await self._write(item)
         except (trio.BrokenResourceError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            self._traffic.closed = "it closed its input"
+            self._traffic.closed_reason = "it closed its input"
             self._traffic.gone.set()
 
     async def aclose(self) -> None:
@@ -145,7 +145,7 @@ async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
     headers["content-type"] = kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     response.stream = _Body(response.stream, traffic, id, is_events=kind == "text/event-stream")
     if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
-        traffic.exceed(f"it encoded its answer as {coding:.40}, which was not requested")
+        traffic.fail_limit(f"it encoded its answer as {coding:.40}, which was not requested")
     if not is_post:  # the optional stream for messages that answer no request
         await traffic.spend(STREAM_COST)
         return
@@ -156,9 +156,9 @@ async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
         traffic.http_fault = f"it answered {status} {response.reason_phrase}".rstrip()
     elif kind == "text/html":
         traffic.http_fault = "it answered with an HTML page; check the address"
-    if request := traffic.open.get(id):
+    if request := traffic.open_requests.get(id):
         request.fault = traffic.http_fault
-        request.is_unknown = status in _UNKNOWN_SESSION and "mcp-session-id" in response.request.headers
+        request.is_session_unknown = status in _UNKNOWN_SESSION and "mcp-session-id" in response.request.headers
 
 
 class _Body(httpx2.AsyncByteStream):
@@ -201,7 +201,7 @@ class _Body(httpx2.AsyncByteStream):
         row, traffic, others = part, self._traffic, list[bytes]()
         if self._is_events:
             if part.count(b"\n") + part.count(b"\r") > MAX_MESSAGE_VALUES:
-                traffic.exceed(f"it sent an event of more than {MAX_MESSAGE_VALUES:,} lines")
+                traffic.fail_limit(f"it sent an event of more than {MAX_MESSAGE_VALUES:,} lines")
             lines = [line for line in part.splitlines() if line]
             row = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
             others = [line for line in lines if not line.startswith(b"data:")]  # the event's name and id
@@ -213,7 +213,7 @@ class _Body(httpx2.AsyncByteStream):
         except ValueError:
             row = b"{}"  # the client reports it
         if len(row) > MAX_SMALL:
-            traffic.exceed(f"it sent a message of more than {MAX_SMALL:,} bytes besides its result")
+            traffic.fail_limit(f"it sent a message of more than {MAX_SMALL:,} bytes besides its result")
         return b"\n".join([*others, b"data: " + row, b"", b""]) if self._is_events else row
 
 

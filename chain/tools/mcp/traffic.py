@@ -63,7 +63,7 @@ class OpenRequest:
     """
 
     fault: str = ""
-    is_unknown: bool = False
+    is_session_unknown: bool = False
     """Whether the server may no longer know the session."""
     large: dict[str, Any] | None = None
     """The result, if it was too large to be parsed in the trio thread. The client gets ``{LARGE: True}`` instead."""
@@ -74,9 +74,9 @@ class Traffic:
 
     def __init__(self) -> None:
         self.gone = trio.Event()
-        self.fault = self.closed = self.http_fault = ""
+        self.fault = self.closed_reason = self.http_fault = ""
         """Sentences on the exceeded limit, the closed stream and the latest fault over HTTP; empty if there is none."""
-        self.open: dict[Any, OpenRequest] = {}
+        self.open_requests: dict[Any, OpenRequest] = {}
         """The requests that wait for an answer, by id."""
         self.received = 0
         """The total bytes of the complete messages that the server has sent."""
@@ -85,11 +85,11 @@ class Traffic:
         self._since, self._cost, self._rows = -math.inf, 0, 0
         self._parsing = trio.Lock()
 
-    def exceed(self, what: str) -> NoReturn:
+    def fail_limit(self, sentence: str) -> NoReturn:
         """End the connection because of an exceeded limit. Raise ``OverBoundError`` with ``sentence``."""
-        self.fault = self.fault or what
+        self.fault = self.fault or sentence
         self.gone.set()
-        raise OverBoundError(what)
+        raise OverBoundError(sentence)
 
     async def spend(self, cost: int) -> None:
         """Count a cost in bytes. If the budget of the current second is used up, wait for the next second."""
@@ -107,7 +107,7 @@ class Traffic:
         """
         self.incomplete_bytes[holder] = size
         if size > MAX_MESSAGE_BYTES or sum(self.incomplete_bytes.values()) > MAX_INCOMPLETE_BYTES:
-            self.exceed(
+            self.fail_limit(
                 f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes, or {MAX_INCOMPLETE_BYTES:,} at once"
             )
         await self.spend(cost)
@@ -122,7 +122,7 @@ class Traffic:
         await self.spend(VALUE_COST * sum(map(row.count, (*_SIGNS, b'"'))) if is_small else 0)
         self._rows += 1
         if self._rows > MAX_MESSAGES_PER_S:
-            self.exceed(f"it sent more than {MAX_MESSAGES_PER_S:,} messages in a second")
+            self.fail_limit(f"it sent more than {MAX_MESSAGES_PER_S:,} messages in a second")
         return is_small
 
     async def parse(self, row: bytes, id: object = None) -> JSONRPCMessage:
@@ -133,14 +133,14 @@ class Traffic:
         """
         async with self._parsing:  # one at a time, because of the memory
             if await _THREADS.run(partial(has_too_many_values, row)):
-                self.exceed(f"it sent a message of more than {MAX_MESSAGE_VALUES:,} values")
+                self.fail_limit(f"it sent a message of more than {MAX_MESSAGE_VALUES:,} values")
             message = await _THREADS.run(partial(parse_message, row))
-        if isinstance(message, JSONRPCResponse) and (request := self.open.get(id or message.id)):
+        if isinstance(message, JSONRPCResponse) and (request := self.open_requests.get(id or message.id)):
             request.large, message.result = message.result, {LARGE: True}
         if isinstance(message, JSONRPCNotification):
             message.params = None  # large parameters are of no use
         if isinstance(message, JSONRPCRequest):
-            self.exceed(f"it sent a request of more than {MAX_SMALL:,} bytes")
+            self.fail_limit(f"it sent a request of more than {MAX_SMALL:,} bytes")
         return message
 
 

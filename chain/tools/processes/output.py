@@ -46,14 +46,14 @@ class Tail:
 class Output:
     """The start and the end of the output of a command, as a terminal shows it when the command has ended."""
 
-    def __init__(self, stored: int = MAX_STORED, reported: int = MAX_REPORT) -> None:
+    def __init__(self, max_stored: int = MAX_STORED, max_report: int = MAX_REPORT) -> None:
         self._screen = Screen()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._head: list[str] = []
-        self._room = stored
-        self._tail = Tail(stored)
-        self._reported = reported
-        self._unseen = Tail(reported)
+        self._room = max_stored
+        self._tail = Tail(max_stored)
+        self._max_report = max_report
+        self._unseen = Tail(max_report)
         self._has_begun_row = False
         """Whether the last call of ``take_unseen`` left a row without a line end."""
         self._size = 0
@@ -108,6 +108,6 @@ class Output:
         self._has_begun_row = cut < len(text)
         if not cut:
             return ""
-        self._unseen = Tail(self._reported)
+        self._unseen = Tail(self._max_report)
         self._unseen.add(text[cut:])
         return f"[{left_out:,} characters not shown]\n{text[:cut]}" if left_out else text[:cut]

@@ -74,7 +74,7 @@ class ShellRules:
     protected: Protected = field(default_factory=Protected)
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def wanted_protections(self) -> frozenset[str]:
         """The names of the protections that the settings ask for."""
         if self.sandbox == "off":
             return frozenset()
@@ -96,7 +96,7 @@ class ShellRules:
         ``machine`` are the protections of the machine. Raise ``ToolError`` if a command may have redirected a path by a
         link.
         """
-        if not machine.writes or "writes" not in self.wanted:
+        if not machine.writes or "writes" not in self.wanted_protections:
             return None
         return WritablePaths(workspace, self.writable, self.protected.refused_places([workspace, *self.writable]))
 
@@ -113,7 +113,7 @@ class Sandbox:
     def active_protections(self) -> tuple[str, ...]:
         """The names of the active protections. ``unix_sockets`` is among them only if the network is allowed."""
         machine = self.machine._replace(writes=False) if self._is_exposed else self.machine
-        return tuple(name for name in _WITHOUT if name in self.rules.wanted and getattr(machine, name))
+        return tuple(name for name in _WITHOUT if name in self.rules.wanted_protections and getattr(machine, name))
 
     @property
     def gap_sentences(self) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class Sandbox:
     @property
     def missing_reason(self) -> str:
         """Why no command may run: ``strict`` needs a protection that is missing. Empty if commands may run."""
-        lacking = self.rules.wanted - set(self.active_protections)
+        lacking = self.rules.wanted_protections - set(self.active_protections)
         if self.rules.sandbox != "strict" or not lacking:
             return ""
         lacks = ", and ".join(f"{sentence} ({name})" for name, sentence in self._sentences.items() if name in lacking)

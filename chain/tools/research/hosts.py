@@ -53,7 +53,7 @@ class HostApprovals:
     """
 
     def __init__(self, asking: Asking, entries: Sequence[str]) -> None:
-        self.by_user: frozenset[str] = frozenset()
+        self.user_hosts: frozenset[str] = frozenset()
         self._asking = asking
         self._entries = entries
         self._decisions: dict[str, str] = {}
@@ -61,7 +61,7 @@ class HostApprovals:
 
     async def check_host(self, host: str, urls: Sequence[str]) -> None:
         """Ask the user to approve a host if needed, and show these URLs. Raise ``HostRefused`` if the user refuses."""
-        if covers(self._entries, host) or normalize_host(host) in self.by_user:
+        if covers(self._entries, host) or normalize_host(host) in self.user_hosts:
             return
         shown = [truncate(url, MAX_URL_CHARS) for url in urls[:MAX_SHOWN_URLS]]
         if len(urls) > MAX_SHOWN_URLS:
@@ -74,7 +74,7 @@ class HostApprovals:
         if name == "localhost" or name.endswith(".localhost"):  # RFC 6761
             return
         for ip in ips:
-            is_users = name in self.by_user and any(ip in network for network in _LOCAL)
+            is_users = name in self.user_hosts and any(ip in network for network in _LOCAL)
             if is_public(ip) or is_users or covers(self._entries, str(ip)):
                 continue
             what = "of this machine" if ip.is_loopback else "that is not public"

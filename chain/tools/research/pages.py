@@ -84,7 +84,7 @@ class WebPage:
     was_cut: bool
 
 
-async def fetch(address: str, approvals: HostApprovals, later: Collection[str] = ()) -> WebPage:
+async def fetch(address: str, approvals: HostApprovals, other_addresses: Collection[str] = ()) -> WebPage:
     """Fetch a page, and follow redirects. Questions about a host also show its URLs in ``other_addresses``.
 
     Raise ``HostRefused`` if the host of the address is refused, and ``SourceError`` for any other failure, such as a
@@ -94,7 +94,7 @@ async def fetch(address: str, approvals: HostApprovals, later: Collection[str] =
     with trio.move_on_after(SOURCE_S) as limit:
         for hop in range(MAX_REDIRECTS + 1):
             host = host_in(url)
-            same_host = (each for each in later if each != address and host_of(each) == normalize_host(host))
+            same_host = (each for each in other_addresses if each != address and host_of(each) == normalize_host(host))
             try:
                 with _paused(limit):
                     await approvals.check_host(host, [str(url), *same_host])
@@ -166,7 +166,7 @@ async def _get(url: httpx2.URL, targets: Sequence[str]) -> WebPage | httpx2.URL:
                 except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                     failure = error
                 else:
-                    return await _answer(url, response)
+                    return await _handle_response(url, response)
             assert failure is not None
             raise failure
         finally:
@@ -185,7 +185,7 @@ def _tls(url: httpx2.URL) -> ssl.SSLContext:
         raise SourceError(f"cannot be reached: the trusted certificates cannot be read ({error})") from None
 
 
-async def _answer(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx2.URL:
+async def _handle_response(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx2.URL:
     import httpx2
 
     headers = response.headers

@@ -42,7 +42,7 @@ class ResearchPlan:
     waiting: list[str]
     visited: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    by_user: set[str] = field(default_factory=set)
+    user_sources: set[str] = field(default_factory=set)
     ignored: list[str] = field(default_factory=list)
     preferred: list[str] = field(default_factory=list)
     focus: str = ""
@@ -54,7 +54,7 @@ class ResearchPlan:
         return cls(topic, list(dict.fromkeys(map(normalize_name, sources))))
 
     @property
-    def counts(self) -> str:
+    def counts_row(self) -> str:
         """The last row of a result: how many sources were visited and skipped. Waiting sources count as skipped."""
         return f"[{len(self.visited)} visited, {len(self.skipped) + len(self.waiting)} skipped]"
 
@@ -96,7 +96,7 @@ class ResearchPlan:
 
     def _add(self, name: str) -> None:
         note = f"also check: {name}"
-        self.by_user.add(name)
+        self.user_sources.add(name)
         if name in self.waiting:
             note += ", which is in the list already"
         elif name in self.visited:

@@ -73,7 +73,7 @@ class Report:
 
         If ``is_alone``, no other source was read, and the opening can use the whole space.
         """
-        head = ["", f"## {on_one_row(self.name)}: {self.outcome}"]
+        head = ["", f"## {to_one_row(self.name)}: {self.outcome}"]
         room -= sum(len(row) + 1 for row in (*head, self.heading, _hidden(self.matches), *self.notes))
         opening = self.opening or ()
         if not is_alone:
@@ -105,7 +105,7 @@ def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
     is_preferred = any(scorer.prefers(rows[n].text) for n in best)
     left_out = len(scorer.rank(ignored))
     note = f"{pluralize(left_out, 'place')} left out (ignore: {', '.join(plan.ignored)}, from the user's line)."
-    focus = f", focus: {on_one_row(plan.focus)}" if plan.focus else ""
+    focus = f", focus: {to_one_row(plan.focus)}" if plan.focus else ""
     return Report(
         name,
         outcome=f"{pluralize(len(matches), 'place')} found{focus}",
@@ -133,7 +133,7 @@ def render(reports: Sequence[Report], room: int = MAX_RESULT) -> list[str]:
     ]
 
 
-def on_one_row(text: str) -> str:
+def to_one_row(text: str) -> str:
     """Return a text on one row, truncated if it is long."""
     return truncate(" ".join(text.split()), MAX_CONTEXT_ROW)
 

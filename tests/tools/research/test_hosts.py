@@ -110,7 +110,7 @@ NOT_LOCAL = "169.254.169.254 127.0.0.1 ::1 0.0.0.0 fe80::1 fec0::2 ::7f00:1 ::a0
 async def test_host_of_the_user_may_be_local(ip: str, needs_approval: bool) -> None:
     user = User()
     approvals = HostApprovals(user, ())
-    approvals.by_user = frozenset(["wiki.corp"])
+    approvals.user_hosts = frozenset(["wiki.corp"])
     assert await is_approved(approvals, "wiki.corp", ip)
     assert user.asked_about == ([ip] if needs_approval else [])
 
