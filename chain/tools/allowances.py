@@ -56,8 +56,7 @@ class Allowance:
     def covers(self, tool: str, subject: str, only_by_name: str = "") -> bool:
         """Return whether this allowance covers a call of ``tool`` whose subject is ``subject``.
 
-        ``only_by_name`` is a part of a path, such as ``.git``, that the pattern must contain literally. It is empty for
-        most calls.
+        ``only_by_name``, usually empty, is a part of a path, such as ``.git``, that the pattern must contain literally.
         """
         if not self._is_for(tool) or (only_by_name and not self._spells_out(only_by_name)):
             return False

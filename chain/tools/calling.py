@@ -117,9 +117,11 @@ async def run(
     return replace(result, images=output.images, exit_code=output.exit_code, summary=output.summary)
 
 
-def error_result(call: ToolCall, why: str) -> ToolResult:
-    """Return an error result for a call, with the message ``why``."""
-    return ToolResult(call.id, why if why.strip() else "The tool failed without an error message.", is_error=True)
+def error_result(call: ToolCall, message: str) -> ToolResult:
+    """Return an error result for a call, with ``message`` as its text."""
+    return ToolResult(
+        call.id, message if message.strip() else "The tool failed without an error message.", is_error=True
+    )
 
 
 def truncate_middle(text: str, limit: int) -> str:

@@ -24,7 +24,7 @@ MAX_TREE_ENTRIES = 20_000
 """The most files in one tree, and the most folders. Finding this many takes about a second."""
 
 MAX_EXCERPT = 200
-"""Characters of the excerpt of a matching line."""
+"""The most characters of the excerpt of a matching line."""
 
 MAX_OMISSIONS = 10
 """The most names of omitted files in one note."""

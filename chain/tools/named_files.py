@@ -193,16 +193,16 @@ def _attach(root: Path, added: Sequence[Path], name: str, room: int, *, is_full:
         return None
 
 
-def _attach_inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attachment:
+def _attach_inside(root: Path, path: PurePath, room: int, *, is_full: bool) -> _Attachment:
     """Return the attachment for an existing path below ``root``. Raise ``OSError`` if its status cannot be read.
 
     If the file is left out, for example because a link leads out of ``root``, the attachment gives the reason.
     """
     try:
-        parts = resolve_inside(root, str(given)).relative_to(root).parts
+        parts = resolve_inside(root, str(path)).relative_to(root).parts
     except ToolError:
         return _Attachment(OUTSIDE)
-    status, shown = os.stat(root.joinpath(*parts), follow_symlinks=False), printable_path(given)
+    status, shown = os.stat(root.joinpath(*parts), follow_symlinks=False), printable_path(path)
     if is_full:
         return _Attachment(f"more than the {MAX_NAMED} files of one message")
     try:

@@ -120,7 +120,7 @@ def describe_broken_link(root: Path, path: PurePath) -> str:
 
 
 def describe_missing(root: Path, path: PurePath) -> str:
-    """Return an error message for a path that does not exist. It names a broken link or suggests a similar name."""
+    """Return an error message for a missing path. The message names a broken link or suggests a similar name."""
     if not root.is_dir():
         name = printable_path(root)
         return f"{name} was removed." if path.is_absolute() else f"The workspace, {name}, was removed."

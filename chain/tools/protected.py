@@ -84,7 +84,8 @@ class Protected:
     """The protected files of a session.
 
     ``trusted`` are files and folders that a command cannot write. ``configured_files`` returns the files that
-    configurations name. ``servers`` are the MCP servers that chain starts. ``instruction_names`` are in lower case.
+    configurations name. ``servers`` are the MCP servers that chain starts. ``instruction_names`` are names of files in
+    lower case.
     """
 
     trusted: tuple[Path, ...] = ()
@@ -292,16 +293,16 @@ def links_and_target(path: str) -> Iterator[str]:
     yield place
 
 
-def is_in(place: str, folders: Set[str]) -> bool:
+def is_in(path: str, folders: Set[str]) -> bool:
     """Return whether a path is one of the folders or inside one of them."""
-    return place in folders or any(each in folders for each in parent_folders(place))
+    return path in folders or any(each in folders for each in parent_folders(path))
 
 
-def parent_folders(place: str) -> Iterator[str]:
+def parent_folders(path: str) -> Iterator[str]:
     """Yield the folders that contain an absolute path, innermost first."""
-    while place != (parent := os.path.dirname(place)):
+    while path != (parent := os.path.dirname(path)):
         yield parent
-        place = parent
+        path = parent
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:

@@ -301,7 +301,7 @@ def test_only_a_configuration_given_by_name_is_trusted(tmp_path: Path) -> None:
         settings = load_settings(config=config, environ={}, cwd=tmp_path)
         protected = shell_rules(settings).protected
         assert (tmp_path / "config.yaml" in protected.trusted) == (config is not None)
-        assert tmp_path / "config.yaml" in protected.named()
+        assert tmp_path / "config.yaml" in protected.configured_files()
 
 
 def test_known_repository_is_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

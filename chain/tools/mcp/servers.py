@@ -190,7 +190,7 @@ class Servers:
 
 @dataclass(eq=False, slots=True)
 class _ActiveCall:
-    """A running call of a tool. ``question_scopes`` of the server's questions are cancelled when the call ends."""
+    """A running call of a tool. The scopes of the server's questions are cancelled when the call ends."""
 
     context: ToolContext
     question_scopes: list[trio.CancelScope] = field(default_factory=list)

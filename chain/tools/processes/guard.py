@@ -56,8 +56,7 @@ class GuardProcess:
         self._orphaned: list[socket.socket] = []
         """The control sockets of keepers that were killed, until nothing is left of their commands."""
         self._spare: tuple[int, socket.socket] | None = None
-        """The pid of a keeper that was forked in advance for the next command, and a socket to it. Forking takes time.
-        """
+        """The pid of a keeper for the next command, forked in advance to save time, and a socket to it."""
         self._children = keeper.ChildList()
         self._pause_s = keeper.KILL_ROUND_S
 
@@ -112,8 +111,7 @@ class GuardProcess:
     def _fork_spare(self, *descriptors: int) -> tuple[int, socket.socket]:
         """Fork a keeper that waits for the descriptors of a command. Return its pid, and a socket to it.
 
-        The keeper closes its copies of ``descriptors``, since the socket brings them later. Raise ``OSError`` on
-        failure.
+        The keeper closes its copies of ``descriptors``, as it receives them later. Raise ``OSError`` on failure.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -217,8 +215,8 @@ def remove(folder: int, name: str, parent: int) -> None:
 def _remove_contents(folder: int, top: int) -> bool:
     """Remove the contents of ``folder``, which is ``top`` or a directory in ``top``. Return whether anything changed.
 
-    Directories can be nested more deeply than calls or open descriptors. So only entries of ``top`` are removed; a
-    directory further down is moved into ``top``, and the next call with ``top`` removes it.
+    Directories can be nested more deeply than calls or open descriptors can be. So only a directory directly in ``top``
+    is removed. A directory further down is moved into ``top``, and the next call with ``top`` removes it.
     """
     has_changed = False
     for name in os.listdir(folder):

@@ -34,7 +34,7 @@ from chain.tools.processes.fence import Fence
 from chain.tools.processes.writable_paths import WritablePaths
 
 GONE_S = 5.0
-"""Seconds to wait until all processes of a killed program have ended. They usually need some milliseconds.
+"""Seconds to wait until all processes of a killed program have ended. The processes usually need some milliseconds.
 
 A process that hangs in the kernel (a dead network disk) cannot be killed, and must not block an interrupt for ever.
 """
@@ -108,10 +108,10 @@ class Guard:
         """Run a program and pass its output (stdout and stderr) to ``on_output`` as it arrives.
 
         Its standard input is ``input``, or ``/dev/null`` for ``None``. With a ``fence`` and ``paths``, the program may
-        write only to ``paths`` and in ``folder``. All processes of the program are killed when it ends, after
+        write only to ``paths`` and in ``folder``. All its processes are killed when the program ends, after
         ``timeout_s`` seconds, or when the call is cancelled. All output is passed on before the call returns. Raise
-        ``ToolError`` if the program cannot be started, if its guard or keeper was killed, or if one of its processes
-        cannot be killed.
+        ``ToolError`` if the program cannot be started, if its guard or keeper was killed, or if a process cannot be
+        killed.
         """
         streams = () if input is None else ("input",)
         async with self._start(argv, cwd, env, streams, fence, paths) as program:

@@ -56,7 +56,7 @@ _WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252"}
 def decode(raw: bytes, charset: str, *, is_html: bool) -> str:
     """Decode a page by its byte order mark, the ``charset`` of its header or its ``meta`` tag.
 
-    The first of them that is known is used. If none is, decode valid UTF-8 as UTF-8, other bytes as Windows-1252.
+    The first of the three that names a known encoding is used, or else UTF-8 or, for invalid UTF-8, Windows-1252.
     """
     mark = next((codec for mark, codec in _BOMS.items() if raw.startswith(mark)), "")
     meta = _META.search(raw, 0, 2048) if is_html else None

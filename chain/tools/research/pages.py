@@ -273,8 +273,8 @@ async def text_of_page(page: WebPage, guard: Guard) -> list[Row]:
         raise SourceError(
             "was fetched, but its text could not be extracted: its HTML is too deeply nested, too large or malformed"
         )
-    where = f"{page.address}: {'paragraph' if page.kind == 'html' else 'line'} "
-    return await _THREADS.run(partial(_rows, where, bytes(written)), abandon_on_cancel=True)
+    prefix = f"{page.address}: {'paragraph' if page.kind == 'html' else 'line'} "
+    return await _THREADS.run(partial(_rows, prefix, bytes(written)), abandon_on_cancel=True)
 
 
 def _library() -> str:
@@ -285,6 +285,6 @@ def _library() -> str:
     return os.path.dirname(os.path.dirname(selectolax.origin))
 
 
-def _rows(where: str, output: bytes) -> list[Row]:
+def _rows(prefix: str, output: bytes) -> list[Row]:
     rows = (line.partition("\t") for line in output.decode().split("\n") if line)
-    return [Row(where, int(n), text) for n, _, text in rows]
+    return [Row(prefix, int(n), text) for n, _, text in rows]

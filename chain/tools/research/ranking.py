@@ -25,9 +25,9 @@ _WORD = re.compile(r"\w+")
 
 
 class Row(NamedTuple):
-    """A row of a source. ``where`` and ``n`` make up its location: for line 12, ``docs/a.md:`` and 12."""
+    """A row of a source. ``prefix`` and ``n`` make up its location: for line 12, ``docs/a.md:`` and 12."""
 
-    where: str
+    prefix: str
     n: int
     text: str
 

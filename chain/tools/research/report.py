@@ -147,17 +147,17 @@ def _all_lines(title: str, rows: Sequence[Row], matches: Collection[int]) -> Ite
     if title:
         yield Line(truncate(title, MAX_OPENING))
     for n, row in enumerate(rows):
-        if n == 0 or row.where != rows[n - 1].where:
-            yield Line(f"{row.where}N")
+        if n == 0 or row.prefix != rows[n - 1].prefix:
+            yield Line(f"{row.prefix}N")
         yield _line(n, row, is_match=n in matches)
 
 
 def _place(n: int, rows: Sequence[Row], scorer: Scorer) -> list[Line]:
     """Return the line of the match ``n``, then the lines of the rows next to it."""
-    where, number, text = rows[n]
-    lines = [Line(f"{where}{number}: {excerpt(text, scorer.position(text))}", n, is_match=True)]
+    prefix, number, text = rows[n]
+    lines = [Line(f"{prefix}{number}: {excerpt(text, scorer.position(text))}", n, is_match=True)]
     for k in range(max(n - CONTEXT_ROWS, 0), min(n + CONTEXT_ROWS + 1, len(rows))):
-        if k != n and rows[k].where == where:
+        if k != n and rows[k].prefix == prefix:
             line = _line(k, rows[k], is_match=scorer.score(rows[k].text) > 0)
             lines.append(line._replace(text=f"  {truncate(line.text, MAX_CONTEXT_ROW)}"))
     return lines
