@@ -117,11 +117,9 @@ async def run(
     return replace(result, images=output.images, exit_code=output.exit_code, summary=output.summary)
 
 
-def error_result(call: ToolCall, message: str) -> ToolResult:
-    """Return an error result for a call, with ``message`` as its text."""
-    return ToolResult(
-        call.id, message if message.strip() else "The tool failed without an error message.", is_error=True
-    )
+def error_result(call: ToolCall, text: str) -> ToolResult:
+    """Return an error result for a call, with this text."""
+    return ToolResult(call.id, text if text.strip() else "The tool failed without an error message.", is_error=True)
 
 
 def truncate_middle(text: str, limit: int) -> str:

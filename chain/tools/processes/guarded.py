@@ -110,8 +110,7 @@ class Guard:
         Its standard input is ``input``, or ``/dev/null`` for ``None``. With a ``fence`` and ``paths``, the program may
         write only to ``paths`` and in ``folder``. All its processes are killed when the program ends, after
         ``timeout_s`` seconds, or when the call is cancelled. All output is passed on before the call returns. Raise
-        ``ToolError`` if the program cannot be started, if its guard or keeper was killed, or if a process cannot be
-        killed.
+        ``ToolError`` if the program cannot be started, its guard or keeper was killed, or a process cannot be killed.
         """
         streams = () if input is None else ("input",)
         async with self._start(argv, cwd, env, streams, fence, paths) as program:
