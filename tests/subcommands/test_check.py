@@ -201,7 +201,7 @@ def test_missing_protections_are_listed(folder: Path) -> None:
     assert after(rows, "tools.shell.sandbox: off  (config.yaml:9)")[:5] == [
         "  not protected: a command can write wherever you can, and read the keys in this program's environment",
         "  not protected: a command can use the network",
-        "  not protected: a command can have your other programs act for it, by their Unix sockets",
+        "  not protected: a command can make your other programs act for it through their Unix sockets",
         "  not protected: a command can send signals to your other processes, and set their limits and priorities",
         "  not protected: a command can use your terminals and other devices, and so read what you type",
     ]
@@ -222,7 +222,7 @@ def test_files_of_chain_are_protected(folder: Path) -> None:
     strict = f"{CONFIG}tools: {{shell: {{sandbox: strict, writable: [config/chain]}}}}\n"
     rows, is_good = check(read(folder, strict, environ=home), workspace=folder)
     assert not is_good
-    assert "a command can change this program" in problems(rows)[0]
+    assert "a command can change chain's own files" in problems(rows)[0]
 
 
 # Problems

@@ -238,7 +238,7 @@ class ManagedServer:
         """The sentences about the server's state that the user should see."""
         name = self.server.name
         if self.state == "ended":
-            again = "; its next call restarts it" if self.tools else ""
+            again = "; the next call of one of its tools restarts it" if self.tools else ""
             yield f"The server {name} is not running: {self._error}{again}"
         elif self.state == "starting" and not self._error:
             late = f"The server {name} did not start within {self.start_s or FIRST_S:g} s"

@@ -79,7 +79,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
             chars += len(description) + size
             values += parts
             if chars > MAX_OFFER_CHARS or values > MAX_ALL_VALUES:
-                raise ToolError("all of them together are too large")
+                raise ToolError("all tools of the server together are too large")
             assert isinstance(schema, dict)
             description, schema = _without_unions(description, schema)
             _check_schema(schema)

@@ -49,7 +49,7 @@ _THREADS = Threads("processes")
 
 GUARD_LOST = "The guard of the commands was killed, so the command was ended; it may have had effects."
 KEEPER_LOST = "The process that watches over the command was killed, so the command was ended; it may have had effects."
-LEFT = f"What the command started could not be ended within {GONE_S:g} s: some of it may still run."
+LEFT = f"Some processes of the command could not be killed within {GONE_S:g} s and may still be running."
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,14 +29,14 @@ _MAX_NAMED = 3
 _WITHOUT = {
     "writes": "a command can write wherever you can, and read the keys in this program's environment",
     "network": "a command can use the network",
-    "unix_sockets": "a command can have your other programs act for it, by their Unix sockets",
+    "unix_sockets": "a command can make your other programs act for it through their Unix sockets",
     "signals": "a command can send signals to your other processes, and set their limits and priorities",
     "devices": "a command can use your terminals and other devices, and so read what you type",
 }
 """For each protection, what a command can do without it."""
 
-_EXPOSED = "a command can change this program, which is in a folder that it may write, and so do all that you can"
-"""What a command can do if the user made a directory of this program writable.
+_EXPOSED = "a command can change chain's own files, which are in a folder that it may write, and so do all that you can"
+"""What a command can do if the user made a directory with chain's own files writable.
 
 It replaces the text for ``writes`` if the machine supports that protection.
 """
@@ -134,7 +134,7 @@ class Sandbox:
         if self.rules.sandbox != "strict" or not lacking:
             return ""
         lacks = ", and ".join(f"{sentence} ({name})" for name, sentence in self._sentences.items() if name in lacking)
-        return f"strict, but on this machine {lacks}; set it to auto to use what there is"
+        return f"strict, but on this machine {lacks}; set it to auto to run with fewer protections"
 
     def closed_folders_sentence(self, workspace: Path) -> str:
         """Return a sentence about protected files inside writable directories; empty if there are none.

@@ -37,7 +37,7 @@ class WritablePaths:
             if any(is_in(link, {each for each in chosen if each != place}) for link in links):
                 raise ToolError(f"{printable_path(path)} is behind a link that a command may change; name its target.")
         self.is_exposed = any(is_in(each, refused.places - refused.wide_folders) for each in chosen)
-        """Whether commands may change this program, because the user made one of its directories writable."""
+        """Whether commands may change chain's own files, because the user made a directory with such files writable."""
         closed = {parent for place in refused.places | refused.code_folders for parent in parent_folders(place)}
         self._protected, self._closed = refused.places, closed | refused.code_folders
         inside = (

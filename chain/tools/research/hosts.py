@@ -65,7 +65,7 @@ class HostApprovals:
             return
         shown = [truncate(url, MAX_URL_CHARS) for url in urls[:MAX_SHOWN_URLS]]
         if len(urls) > MAX_SHOWN_URLS:
-            shown.append(f"and {len(urls) - MAX_SHOWN_URLS} more there")
+            shown.append(f"and {len(urls) - MAX_SHOWN_URLS} more pages there")
         await self._ask(host, "\n".join([f"research visits {host}:", *shown]))
 
     async def check_ips(self, host: str, ips: Iterable[IPAddress]) -> None:

@@ -133,5 +133,5 @@ async def test_an_answer_is_valid_unless_withdrawn() -> None:
 async def test_a_question_shows_the_first_urls() -> None:
     user = User()
     await HostApprovals(user, ()).check_host("a.org", [f"http://a.org/{n}" for n in range(9)])
-    rows = ["research visits a.org:", *(f"http://a.org/{n}" for n in range(5)), "and 4 more there"]
+    rows = ["research visits a.org:", *(f"http://a.org/{n}" for n in range(5)), "and 4 more pages there"]
     assert user.previews[0].text.splitlines() == rows
