@@ -170,7 +170,7 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
 
     for n, host in enumerate(settings.research_hosts):
         try:
-            HOSTS.pattern(host.strip())
+            HOSTS.normalize_pattern(host.strip())
         except UserError as error:
             why = f"{host!r:.80} can never allow anything: {error}"
             raise settings.error("tools.research.hosts", why, item=n) from None

@@ -247,8 +247,8 @@ class SessionJobs(Jobs):
         self._changed.set()
         return id
 
-    def output(self, id: str, after: int, most: int) -> str:
-        """Return the state of a job, and up to ``most`` bytes of the job's output from byte ``after`` on.
+    def output(self, id: str, offset: int, most: int) -> str:
+        """Return the state of a job, and up to ``most`` bytes of the job's output from byte ``offset`` on.
 
         Raise ``ToolError`` if there is no such job.
         """
@@ -264,10 +264,10 @@ class SessionJobs(Jobs):
         rows = [f"[{id}: {state_of(job)}]"]
         if output is None:
             return "\n".join([*rows, "[the output is no longer stored]"])
-        piece, size = output.read(after, most), output.size
+        piece, size = output.read(offset, most), output.size
         if running is None:
             output.close()
-        if piece.begin > max(after, 0):
+        if piece.begin > max(offset, 0):
             rows.append(f"[the output below begins at byte {piece.begin:,}]")
         rows += [piece.text.rstrip("\n")] if piece.data else []
         left = size - piece.end
@@ -276,8 +276,8 @@ class SessionJobs(Jobs):
         )
         return "\n".join(rows)
 
-    async def kill(self, id: str, by: str) -> str:
-        """Kill a job on behalf of the agent ``by`` and wait for its end. Return a confirmation.
+    async def kill(self, id: str, agent: str) -> str:
+        """Kill a job on behalf of ``agent`` and wait for its end. Return a confirmation.
 
         Raise ``ToolError`` if no such job is running.
         """
@@ -285,7 +285,7 @@ class SessionJobs(Jobs):
             job = self._find(id)
         except UserError as error:
             raise ToolError(f"Nothing was killed: {error}.") from None
-        _kill(job, f"killed by {by}")
+        _kill(job, f"killed by {agent}")
         await job.done.wait()
         return f"[job {job.started.id} killed]"
 
@@ -317,7 +317,7 @@ def open_stored_output(path: Path | None) -> JobOutput | None:
 def state_of(job: JobState) -> str:
     """Return a phrase for the state of a job: how long it has been running, or how it ended."""
     if job.ended is None:
-        return f"running for {duration(time.time() - job.began, whole=True)}"
+        return f"running for {duration(time.time() - job.start_time, whole=True)}"
     return _outcome(job.ended)
 
 

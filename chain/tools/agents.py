@@ -34,9 +34,9 @@ to do, where, and when it is done, since it knows nothing of your conversation."
 # No time limit: an agent has limits of its own, and the run that started it bounds its time.
 @tool(name=ASK, timeout_s=math.inf, kind="delegate")
 async def agent_ask(ctx: ToolContext, agent: str, question: str) -> str:
-    """Ask an agent that has finished one more question; it remembers its work and its findings.
+    """Ask a finished agent one more question; the agent remembers its work and its findings.
 
-    `agent` is its name: agents are named after the tool that started them, and numbered, as in explore-1, explore-2.
+    `agent` is the agent's name: the tool that started it and a number, as in explore-1 and explore-2.
     """
     return await ctx.delegating.ask(agent, question, ctx.call_id)
 

@@ -54,10 +54,9 @@ class Allowance:
     subject: Subject = field(default_factory=Subject, compare=False, repr=False)
 
     def covers(self, tool: str, subject: str, only_by_name: str = "") -> bool:
-        """Return whether a call of this tool with this subject needs no approval.
+        """Return whether this allowance covers a call of ``tool`` whose subject is ``subject``.
 
-        ``only_by_name`` is a part of a path, such as ``.git``, that the pattern must contain to cover the call; it is
-        empty for most calls.
+        ``only_by_name``, usually empty, is a part of a path, such as ``.git``, that the pattern must contain literally.
         """
         if not self._is_for(tool) or (only_by_name and not self._spells_out(only_by_name)):
             return False
@@ -77,7 +76,7 @@ class Allowance:
 
 
 def names_server_tools(name: str) -> bool:
-    """Return whether a name is that of an MCP server's tool, or a pattern for several such tools.
+    """Return whether ``name`` is the name of an MCP server's tool, or a pattern for such names.
 
     Only the prefix is checked, because the tools of a server are known only after its start.
     """
@@ -96,7 +95,7 @@ def parse_allowance(text: str, subjects: Subjects) -> Allowance:
     try:
         if not pattern.strip():
             raise UserError("the pattern is empty")
-        return Allowance(tool, subject.pattern(pattern), subject=subject)
+        return Allowance(tool, subject.normalize_pattern(pattern), subject=subject)
     except UserError as error:
         raise UserError(f"{tool}({pattern:.80}) can never allow anything: {error.message}") from None
 
@@ -131,9 +130,9 @@ def narrowest_allowance(tool: str, preview: Preview, subjects: Subjects) -> str:
 
 
 def mode_allows(mode: Mode, kind: ToolKind, preview: Preview) -> bool:
-    """Return whether the mode allows a call without asking the user.
+    """Return whether a permission mode allows a call without asking the user.
 
-    Only "accept edits" allows calls: edits of files in the workspace that are not protected.
+    Only the mode "accept edits" allows any: the edits of unprotected files in the workspace.
     """
     if mode != "accept edits" or kind != "edit" or preview.diff is None or preview.only_by_name:
         return False
@@ -142,7 +141,7 @@ def mode_allows(mode: Mode, kind: ToolKind, preview: Preview) -> bool:
 
 
 def mode_denies(mode: Mode, kind: ToolKind) -> bool:
-    """Return whether the mode denies all tools of this kind, even if an allowance covers the call."""
+    """Return whether a permission mode denies all tools of this kind, even if an allowance covers the call."""
     return mode == "read only" and kind in ("edit", "execute")
 
 

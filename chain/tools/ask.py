@@ -8,10 +8,10 @@ from chain.errors import ToolError
 from chain.tools.tool import Tool, ToolContext, tool
 
 MAX_OPTIONS = 5
-"""Options of a question: more are hard to compare."""
+"""The most options of a question: more options are hard to compare."""
 
 MAX_QUESTION = 4_000
-"""Characters of a question with its options: longer ones do not fit on a screen."""
+"""The most characters of a question with its options: a longer question does not fit on a screen."""
 
 
 # No time limit: the deadlines of the call and of the run are paused until there is an answer.

@@ -1,7 +1,7 @@
 """Runs tool calls. Each call has one result, whatever the tool does, so a tool never ends a run.
 
-An unknown tool, invalid input, a timeout and any exception of the tool become an error result of one sentence. Only the
-chain's own cancellation passes through.
+An unknown tool, invalid input, a timeout and any exception of the tool become an error result of one sentence. Only a
+cancellation of the call by chain itself is raised again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ToolLimits:
 
 
 def tool_for(registry: Registry, call: ToolCall) -> Tool:
-    """Return the tool of a call. Raise ``ToolError`` if there is none, or if the input does not fit its schema."""
+    """Return the tool of a call. Raise ``ToolError`` if the tool is missing or the input does not fit its schema."""
     tool = registry.get(call.name)
     try:
         tool.check(call.input)
@@ -67,7 +67,7 @@ async def preview(tool: Tool, call: ToolCall, context: ToolContext, limits: Tool
 
 
 def can_preview(tool: Tool) -> bool:
-    """Return whether a tool can preview a call. Only then does the call have a subject for patterns of allowances."""
+    """Return whether a tool can preview a call. Without a preview, patterns of allowances have no subject to match."""
     if isinstance(tool, FunctionTool):
         return tool.previewer is not None
     return isinstance(tool, Previewing)
@@ -76,9 +76,9 @@ def can_preview(tool: Tool) -> bool:
 async def run(
     tool: Tool, call: ToolCall, context: ToolContext, limits: ToolLimits, scope: trio.CancelScope | None = None
 ) -> ToolResult:
-    """Run the tool and return its result, which is an error result if the tool fails or exceeds its time limit.
+    """Run a tool and return its result, which is an error result if the tool fails or exceeds its time limit.
 
-    The tool runs in ``scope``, whose deadline is set to the tool's time limit.
+    The tool runs in ``scope``, or a new scope for ``None``. The scope's deadline is set to the tool's time limit.
     """
     seconds = limits.timeout_s if tool.timeout_s is None else tool.timeout_s
     scope = scope or trio.CancelScope()
@@ -117,16 +117,15 @@ async def run(
     return replace(result, images=output.images, exit_code=output.exit_code, summary=output.summary)
 
 
-def error_result(call: ToolCall, why: str) -> ToolResult:
-    """Return an error result for a call, with the message ``why``."""
-    return ToolResult(call.id, why if why.strip() else "The tool failed without an error message.", is_error=True)
+def error_result(call: ToolCall, text: str) -> ToolResult:
+    """Return an error result for a call, with this text."""
+    return ToolResult(call.id, text if text.strip() else "The tool failed without an error message.", is_error=True)
 
 
 def truncate_middle(text: str, limit: int) -> str:
     """Return a text, without its middle if it is longer than ``limit`` characters.
 
-    A note in the middle says how much was left out; it is not counted. The end is kept because it shows how a command
-    ended.
+    A note in place of the middle says how many characters were left out. The note itself is not counted.
     """
     if len(text) <= limit:
         return text
@@ -136,12 +135,12 @@ def truncate_middle(text: str, limit: int) -> str:
 
 
 def _plain_text(text: object) -> object:
-    """Convert an instance of a subclass of ``str``, whose methods may differ, to ``str``. Return others unchanged."""
+    """Convert an instance of a subclass of ``str``, whose methods may differ, to ``str``. Return any other object."""
     return str.__str__(text) if isinstance(text, str) else text
 
 
 def exceptions_in(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exception itself or, for a group, all exceptions in it and in the groups inside it."""
+    """Yield an exception or, if it is a group, the exceptions in the group and in all groups nested in it."""
     left = [error]
     while left:
         error = left.pop()
@@ -152,7 +151,7 @@ def exceptions_in(error: BaseException) -> Iterator[BaseException]:
 
 
 def contains_cancelled(error: BaseException) -> bool:
-    """Return whether an exception is ``trio.Cancelled``, or a group that contains a ``trio.Cancelled``."""
+    """Return whether an exception is ``trio.Cancelled``, or a group that contains a ``trio.Cancelled`` at any depth."""
     return any(isinstance(each, trio.Cancelled) for each in exceptions_in(error))
 
 

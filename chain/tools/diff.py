@@ -8,8 +8,8 @@ The lines of the old and the new text are matched in three steps. Each step work
 2. lines that occur exactly once in the old and once in the new text (patience diff);
 3. other equal lines, by ``difflib.SequenceMatcher``.
 
-The last step takes quadratic time or more, so it has a budget. A block that exceeds the budget is shown as removed and
-added as a whole.
+The third step takes quadratic time or more, so its work is limited. A block that would exceed the limit is shown as
+removed and added as a whole.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DIFF_CONTEXT = 3
 """Context lines before and after a change, as in git."""
 
 MAX_STEPS = 20_000_000
-"""The budget of ``SequenceMatcher`` for one diff, in steps: at most about two seconds."""
+"""The most steps that ``SequenceMatcher`` may take for one diff: about two seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,14 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """An edit that replaces a text, which must occur once unless ``everywhere`` is set.
+    """An edit that replaces a text, which must occur once unless ``replace_all`` is set.
 
     The constructor raises ``ToolError`` if ``old`` is empty or equal to ``new``.
     """
 
     old: str
     new: str
-    everywhere: bool = False
+    replace_all: bool = False
 
     def __post_init__(self) -> None:
         if not self.old:
@@ -72,7 +72,7 @@ class Change:
 
 
 def decode_editable(path: str, raw: bytes) -> FileText:
-    """Decode a file for an edit. Raise ``ToolError`` if it is binary, or not valid UTF-8 or UTF-16."""
+    """Decode a file for an edit. Raise ``ToolError`` if it is binary, or neither valid UTF-8 nor valid UTF-16."""
     text = FileText.of(raw)
     if text is None:
         raise ToolError(f"{path} is a binary file of {len(raw)} bytes; only text can be edited.")
@@ -108,7 +108,7 @@ def _apply_replacement(path: str, text: FileText, edit: Replacement) -> str:
     count = body.count(old)
     if not count:
         raise ToolError(_describe_missing_text(path, body, old))
-    if edit.everywhere:
+    if edit.replace_all:
         return body.replace(old, new)
     if count > 1:
         numbers = [str(n) for n in islice(_line_numbers(body, old), MAX_NUMBERS)]
@@ -209,9 +209,9 @@ class _LineMatcher:
         yield _Block(old, b.old_end, new, b.new_end)
 
     def _split_at_equal_lines(self, b: _Block) -> Iterator[_Block]:
-        """Split a block at other equal lines. Yield the parts between them.
+        """Split a block at the equal lines that ``SequenceMatcher`` finds. Yield the parts between them.
 
-        If the remaining budget of steps is too small to find equal lines, yield the block as it is.
+        If this would take more steps than remain of ``MAX_STEPS``, yield the block as it is.
         """
         before, after = self._before[b.old : b.old_end], self._after[b.new : b.new_end]
         if not before and not after:

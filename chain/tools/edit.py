@@ -41,7 +41,7 @@ _THREADS = Threads("edit")
 class _PathSubject(Subject):
     plural = "paths"
 
-    def pattern(self, text: str) -> str:
+    def normalize_pattern(self, text: str) -> str:
         if text.startswith("~"):
             raise UserError("paths are relative to the workspace, or absolute in an added directory")
         if text.endswith("/"):
@@ -51,7 +51,7 @@ class _PathSubject(Subject):
         return text
 
     def matches(self, pattern: str, subject: str) -> bool:
-        """Return whether a pattern matches a path. A relative pattern matches no path in an added directory."""
+        """Return whether a pattern matches a path. A relative pattern matches only paths in the workspace."""
         return pattern.startswith("/") == subject.startswith("/") and super().matches(pattern, subject)
 
     def note(self, pattern: str | None) -> str:
@@ -66,7 +66,7 @@ PATHS = _PathSubject()
 def edit_tools(protected: Protected | None = None) -> tuple[Tool, ...]:
     """Return the tools ``write_file`` and ``edit_file``.
 
-    An allowance covers an edit of a file in ``protected`` only if it names the file.
+    An allowance covers an edit of a file in ``protected`` only if its pattern names the file or its folder.
     """
     edits = _Edits(protected or Protected())
     write = tool(name="write_file", kind="edit", needs_approval=True, preview=edits.preview_write, subject=PATHS)
@@ -109,7 +109,7 @@ class _Edits:
         return (await _THREADS.run(partial(_plan, ctx, self.protected, path, edit), abandon_on_cancel=True)).preview
 
     async def _run(self, ctx: ToolContext, path: str, edit: Edit) -> ToolOutput:
-        async with ctx.known_files.editing:
+        async with ctx.known_files.edit_lock:
             plan = await _THREADS.run(partial(_carry_out, ctx, self.protected, path, edit))
             ctx.known_files.digests[plan.root.joinpath(*plan.parts)] = digest(plan.change.content)
         diff = plan.change.diff
@@ -122,10 +122,10 @@ class _Edits:
 class _PlannedEdit:
     """An edit that was checked but not yet made.
 
-    ``parts`` are the parts of the file's real path below ``root``. ``name`` is the real path: relative in the
-    workspace, absolute in an added directory. ``shown`` is the path as the model gave it. ``status`` and ``before`` are
-    the status and the content of the existing file; both are ``None`` for a new file. ``digest`` identifies the state
-    before the edit.
+    ``parts`` are the parts of the file's real path below ``root``. ``name`` is the real path: relative to the
+    workspace, or absolute in an added directory. ``shown`` is the path as the model gave it. ``status`` and ``before``
+    are the status and the content of the existing file; both are ``None`` for a new file. ``digest`` identifies the
+    state before the edit.
     """
 
     root: Path

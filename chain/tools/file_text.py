@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from chain.text.wording import join_first
 
 MAX_NUMBERS = 10
-"""Line numbers in one sentence."""
+"""The most line numbers in one sentence."""
 
 _CODECS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _LONE_LF = re.compile(r"(?<!\r)\n")
@@ -51,12 +51,12 @@ class FileText:
         return 0 < self.body.count("\n") == self.body.count("\r\n")
 
     def adapt_line_ends(self, text: str) -> str:
-        """Return the model's text with CR LF line ends if this file has only such line ends; otherwise unchanged."""
+        """Return the model's text with CR LF line ends if all line ends of this file are CR LF; otherwise unchanged."""
         return _LONE_LF.sub("\r\n", text) if self.is_crlf else text
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on the encoding and the line ends, which ``lines`` do not show. Each is a part of a sentence."""
+        """Remarks on the encoding and the line ends, which ``lines`` does not show. Each is part of a sentence."""
         name, crlf = self.codec.upper(), [n for n, line in enumerate(self.body.split("\n"), 1) if line[-1:] == "\r"]
         ends = f"lines {join_first([*map(str, crlf)], MAX_NUMBERS)} end with CR LF, the others with LF" if crlf else ""
         found = {

@@ -24,10 +24,10 @@ MAX_TREE_ENTRIES = 20_000
 """The most files in one tree, and the most folders. Finding this many takes about a second."""
 
 MAX_EXCERPT = 200
-"""Characters of the excerpt of a matching line."""
+"""The most characters of the excerpt of a matching line."""
 
 MAX_OMISSIONS = 10
-"""Names of omitted files in one note."""
+"""The most names of omitted files in one note."""
 
 ENTRIES_PER_CHECK = 1_000
 """Entries of a folder between two checks for cancellation."""
@@ -35,7 +35,7 @@ ENTRIES_PER_CHECK = 1_000
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """A file in a tree: its path as shown, and the parts of its real path below the workspace.
+    """A file in a tree: its path as shown, and the parts of its real path below the tree's ``root``.
 
     For a file that must not be opened, ``parts`` is ``None``, and ``note`` says why.
     """
@@ -47,10 +47,10 @@ class TreeEntry:
 
 @dataclass(slots=True)
 class Tree:
-    """The files below a folder. ``root`` is the real path of the workspace.
+    """The files below a folder. ``root`` is the real path of the workspace or of an added directory.
 
     ``folders`` is the number of subfolders. ``left_out`` and ``unreadable`` are the paths of the folders that were not
-    entered. ``complete`` is false if there are more files or folders than ``MAX_TREE_ENTRIES``.
+    entered. ``is_complete`` is false if files or folders are missing because of ``MAX_TREE_ENTRIES``.
     """
 
     root: Path
@@ -58,19 +58,20 @@ class Tree:
     folders: int = 0
     left_out: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
-    complete: bool = True
+    is_complete: bool = True
 
     def notes(self) -> list[str]:
         """Return sentences about folders and files that the tree does not contain."""
         omitted = (("Left out", self.left_out), ("Not readable", self.unreadable))
         notes = [f"{what}: {join_first(names, MAX_OMISSIONS)}." for what, names in omitted if names]
-        if not self.complete:
-            notes.append(f"Only the first {MAX_TREE_ENTRIES} files were read; give a subfolder for the others.")
+        if not self.is_complete:
+            limited = "files" if len(self.entries) == MAX_TREE_ENTRIES else "folders"
+            notes.append(f"Only the first {MAX_TREE_ENTRIES} {limited} were read; name a subfolder to see the others.")
         return notes
 
 
 def walk(workspace: Path, path: str) -> Tree:
-    """Return all files below the folder ``path``, or the file ``path`` alone. Raise ``ToolError`` if it is missing."""
+    """Return all files below the folder ``path``, or the file ``path`` alone. Raise ``ToolError`` if there is none."""
     base, given, root = resolve_existing(workspace, path), PurePath(path), workspace.resolve()
     parts = base.relative_to(root).parts
     if not base.is_dir():
@@ -94,16 +95,16 @@ def walk(workspace: Path, path: str) -> Tree:
             tree.entries.append(
                 _link_entry(root, parts, name, shown) if name in links else TreeEntry(shown, (*parts, name))
             )
-        tree.complete = tree.complete and len(inner) == len(entered) and len(found) == len(names)
+        tree.is_complete = tree.is_complete and len(inner) == len(entered) and len(found) == len(names)
         if len(tree.entries) == MAX_TREE_ENTRIES:
-            tree.complete = tree.complete and not (inner or waiting)
+            tree.is_complete = tree.is_complete and not (inner or waiting)
             break
         waiting += [(here / name, (*parts, name)) for name in reversed(inner)]
     return tree
 
 
 def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[str]]:
-    """Return the names of a folder's files, of its subfolders, and of those files that are links. Raise ``OSError``."""
+    """Return a folder's file names, subfolder names, and file names that are links. Raise ``OSError`` on failure."""
     names, folders, links = list[str](), list[str](), set[str]()
     with open_entries(root, parts) as entries:
         for n, entry in enumerate(entries):
@@ -134,8 +135,8 @@ def _link_entry(root: Path, parts: tuple[str, ...], name: str, shown: str) -> Tr
     return TreeEntry(shown, real.relative_to(root).parts)
 
 
-def excerpt(line: str, at: int) -> str:
-    """Return a line or, if it is long, the part of it around the match at the index ``at``."""
-    start = 0 if at < MAX_EXCERPT * 3 // 4 else at - MAX_EXCERPT // 2
+def excerpt(line: str, index: int) -> str:
+    """Return a line or, if it is long, the part of it around the match at ``index``."""
+    start = 0 if index < MAX_EXCERPT * 3 // 4 else index - MAX_EXCERPT // 2
     part = line[start : start + MAX_EXCERPT].strip()
     return ("…" if start else "") + part + ("…" if len(line) > start + MAX_EXCERPT else "")

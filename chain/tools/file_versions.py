@@ -14,12 +14,12 @@ class KnownFileVersions:
     Digests are recorded only in trio's thread, and only by calls that were not cancelled. Otherwise the abandoned
     thread of a cancelled call could replace a newer digest by an older one.
 
-    ``editing`` is a lock for all files. An edit holds it from the check of its file until the new digest is recorded,
+    ``edit_lock`` is a lock for all files. An edit holds it from the check of its file until the new digest is recorded,
     so that two agents cannot overwrite each other's edits.
     """
 
     def __init__(self) -> None:
-        self.editing = trio.Lock()
+        self.edit_lock = trio.Lock()
         self.digests: dict[Path, str] = {}
 
 

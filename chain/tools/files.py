@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from chain.text.search import Pattern
 
 MAX_LIST_ROWS = 300
-"""Rows of a list: with usual paths they just fit into the default limit of a tool result."""
+"""The most rows of a list: with paths of usual length, they just fit into the default limit of a tool result."""
 
 MAX_MATCHES = 200
-"""Rows of a search result."""
+"""The most matching lines in a search result."""
 
 MAX_COUNTED_BYTES = 64 * 1024 * 1024
 """The total bytes of the files whose lines and words one list counts. Counting this many takes about a second."""
 
 MAX_SHOWN_FILE = 24_000
-"""Characters of a file in one result, unless the limit of a result is lower."""
+"""The most characters of a file in one result, unless the limit of a result is lower."""
 
 MAX_PATTERN = 1_000
 
@@ -58,21 +58,21 @@ BATCH = 1_000
 """Files between two reports of progress."""
 
 SEARCH_S = 20
-"""Seconds for a search. 20,000 usual files take about 10."""
+"""The time limit of a search, in seconds. Searching 20,000 usual files takes about 10 s."""
 
 FILE_S = 3.0
-"""Seconds of processor time to search one file. The largest file takes 0.5 s; a pattern that exceeds this limit would
-hardly ever end. An abandoned search ends within this time.
+"""The most seconds of processor time to search one file. The largest file takes 0.5 s; a pattern that takes longer than
+the limit would hardly ever end. An abandoned search ends within the limit too.
 """
 
 
 @tool(kind="search", read_only=True)
 async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", order: Order = "path") -> ToolOutput:
-    """List the files under a folder of the workspace, each with its lines, words and bytes.
+    """List the files under a folder of the workspace, each with its number of lines, words and bytes.
 
     `path` is relative to the workspace, or absolute in a directory that the user added; "." is the workspace itself.
     Folders such as .git are left out. `pattern` chooses files by their names, as *.py does, or with a / in it by their
-    paths. `order` is by path, or which files come first; newest and oldest also show when each was changed.
+    paths. `order` is path, or says which files come first; newest and oldest also show when each file changed.
     """
     if not pattern or len(pattern) > MAX_PATTERN:
         raise ToolError(f"The pattern must have 1 to {MAX_PATTERN} characters; it has {len(pattern)}.")
@@ -81,7 +81,7 @@ async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", orde
 
 @tool(kind="read", read_only=True)
 async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0, column: int = 1) -> ToolOutput:
-    """Read a text file of the workspace. The first row of the result gives its lines, words and bytes.
+    """Read a text file of the workspace. The first row of the result counts its lines, words and bytes.
 
     `path` is as in list_files. `offset` is the first line to show, counted from 1, and `limit` the number of lines; 0
     shows as many as fit. `column` is the first character of the first line to show, counted from 1: use it to read the
@@ -104,7 +104,7 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> ToolO
 
     `pattern` is a Python regular expression; begin it with (?i) to ignore case. `path` is as in list_files. The result
     has a row PATH:LINE: text for each matching line, and the counts at the end. A long line is shortened to the part
-    with its first match, with the column of the match.
+    around its first match, and the column of the match follows.
     """
     if not pattern or len(pattern) > MAX_PATTERN:
         raise ToolError(f"The pattern must have 1 to {MAX_PATTERN} characters; it has {len(pattern)}.")
@@ -140,13 +140,13 @@ def _list(workspace: Path, path: str, pattern: str, order: Order) -> ToolOutput:
     return ToolOutput("\n".join([f"{shown}: {count}", *rows, *tree.notes()]), summary=(count,))
 
 
-def _pluralize(n: int, thing: str) -> str:
+def _pluralize(n: int, thing: str, things: str = "") -> str:
     """Return a count with its noun, in digits without separators, which models read best."""
-    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
+    return f"{n} {thing}" if n == 1 else f"{n} {things or f'{thing}s'}"
 
 
 def _sort(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[TreeEntry]:
-    """Sort the entries by size or by time. Those that cannot be opened come last. Equal ones stay sorted by path."""
+    """Sort the entries by size or by time. Files that cannot be opened come last. Equal files stay sorted by path."""
 
     def place(entry: TreeEntry) -> tuple[bool, int]:
         trio.from_thread.check_cancelled()
@@ -164,7 +164,7 @@ def _sort(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[TreeEn
 
 
 def _file_row(root: Path, entry: TreeEntry, budget: int, *, is_dated: bool) -> tuple[str, int]:
-    """Return the row of a file in a list, and how many bytes were read. A file above ``budget`` bytes is not read."""
+    """Return the row of a file in a list, and the bytes read. A file of more than ``budget`` bytes is not read."""
     if entry.parts is None:
         return f"{entry.shown}: {entry.note}", 0
     try:
@@ -197,8 +197,8 @@ def _counts(raw: bytes, text: FileText) -> str:
 def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most: int) -> tuple[ToolOutput, Path, str]:
     """Return the result of ``read_file``, the file's real path, and the digest of its content.
 
-    ``most`` is the number of characters of the file to show. The digest is empty if the file is too large to be read
-    as a whole. Raise ``ToolError`` if the file cannot be read or has no such line or column.
+    ``most`` is the largest number of characters of the file to show. The digest is empty if the file is too large to be
+    read as a whole. Raise ``ToolError`` if the file cannot be read or has no such line or column.
     """
     real, shown, root = resolve_existing(workspace, path), printable_path(PurePath(path)), workspace.resolve()
     if real.is_dir():
@@ -287,7 +287,7 @@ async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> ToolOutput:
     with trio.move_on_after(SEARCH_S):
         for start in range(0, len(files), BATCH):
             if start:
-                ctx.progress(f"searched {start} of {len(files)} files, {found.lines} matches")
+                ctx.progress(f"searched {start} of {len(files)} files, {_pluralize(found.lines, 'match', 'matches')}")
             batch = files[start : start + BATCH]
             await _THREADS.run(partial(_search_batch, pattern, tree.root, batch, found), abandon_on_cancel=True)
     # An abandoned thread may still be running. It adds a row to ``rows`` before it counts the row in ``lines``.
@@ -299,8 +299,7 @@ async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> ToolOutput:
     if left := [entry.shown for entry in files[searched:]]:
         skipped[f"(the search took longer than {SEARCH_S} s: search a smaller folder)"] = left
     rows += [f"Not searched {why}: {join_first(names, MAX_OMISSIONS)}." for why, names in skipped.items()]
-    summary = "1 match" if lines == 1 else f"{lines} matches"
-    return ToolOutput("\n".join([*rows, *tree.notes()]), summary=(summary,))
+    return ToolOutput("\n".join([*rows, *tree.notes()]), summary=(_pluralize(lines, "match", "matches"),))
 
 
 def _search_batch(pattern: Pattern, root: Path, files: Sequence[TreeEntry], found: _Matches) -> None:
@@ -313,7 +312,7 @@ def _search_batch(pattern: Pattern, root: Path, files: Sequence[TreeEntry], foun
 
 
 def _search_file(pattern: Pattern, root: Path, entry: TreeEntry, found: _Matches) -> str:
-    """Add the matches in a file to ``found``. Return why its end was not reached; empty if it was."""
+    """Add the matches in a file to ``found``. Return why it was not searched to its end; empty if it was."""
     try:
         with open_file(root, entry.parts or (), entry.shown) as file:
             raw = file.read(MAX_WHOLE + 1)

@@ -35,12 +35,12 @@ _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class JobState:
     """The recorded state of a background job.
 
-    ``began`` is the Unix time of its start. ``ended`` is ``None`` while the job runs. ``line_id`` is the id of the line
-    that reports its end to the model.
+    ``start_time`` is the Unix time of the job's start. ``ended`` is ``None`` while the job runs. ``line_id`` is the id
+    of the line that reports the end to the model.
     """
 
     started: JobStarted
-    began: float
+    start_time: float
     ended: JobEnded | None = None
     line_id: str = ""
 
@@ -61,10 +61,10 @@ class Piece(NamedTuple):
 
 
 class JobOutput:
-    """The output of one job, in a file of limited size.
+    """The output of one job, stored in a file of limited size.
 
-    If the output is too long, a row that says how many bytes are missing replaces its middle. An error of the disk does
-    not end the job: the output that cannot be written is lost.
+    The middle of a long output is replaced by a row that says how many bytes are missing. An error of the disk does not
+    end the job: the output that cannot be written is lost.
     """
 
     def __init__(self, fd: int, *, most: int = MAX_OUTPUT, head: int = HEAD, tail: int = TAIL) -> None:
@@ -74,7 +74,7 @@ class JobOutput:
         self._tail = tail
         self._dropped = 0
         self.size = os.fstat(fd).st_size
-        """How many bytes the job has written."""
+        """The number of bytes that the job has written."""
 
     @classmethod
     def create(cls, path: Path | None) -> JobOutput:
@@ -92,7 +92,7 @@ class JobOutput:
 
     @classmethod
     def open(cls, path: Path) -> JobOutput | None:
-        """Open the output of a job of an earlier process for reading. Return ``None`` if the file is missing."""
+        """Open the output of a job of an earlier process for reading. Return ``None`` if the file cannot be opened."""
         try:
             with regular_file(os.open(path, FLAGS | os.O_NOFOLLOW)) as file:
                 return cls(os.dup(file.fileno()))
@@ -110,13 +110,13 @@ class JobOutput:
                 self._drop_middle()
             self.size += os.pwrite(self._fd, data, self._length)
 
-    def read(self, after: int, most: int) -> Piece:
-        """Return up to ``most`` bytes of the output, starting at the offset ``after``.
+    def read(self, offset: int, most: int) -> Piece:
+        """Return up to ``most`` bytes of the output, starting at ``offset``.
 
-        A negative offset counts from the end. If the byte at the offset was dropped, the piece starts at the first byte
+        A negative offset counts from the end. If the byte at ``offset`` was dropped, the piece starts at the first byte
         after the dropped ones.
         """
-        begin = max(self.size + after, 0) if after < 0 else min(after, self.size)
+        begin = max(self.size + offset, 0) if offset < 0 else min(offset, self.size)
         if self._dropped and begin >= self._head:
             begin = max(begin, self._head + self._dropped)
             place = begin - self._dropped + len(self._gap)

@@ -72,7 +72,7 @@ def _is_lookalike(char: str) -> bool:
 
 
 def _alphabet(char: str) -> str:
-    """Return the first word of the character's name, which names its alphabet."""
+    """Return the first word of the character's Unicode name, which names its alphabet."""
     return unicodedata.name(char, "").partition(" ")[0]
 
 

@@ -29,22 +29,22 @@ from chain.tools.file_versions import KnownFileVersions, digest
 from chain.tools.paths import MAX_WHOLE, innermost_root, open_entries, open_file, printable_path, resolve_inside
 
 MAX_ATTACHED_CHARS = 20_000
-"""Characters of an attached file: about 6,000 tokens. The model can read the rest with a tool."""
+"""The most characters of an attached file: about 6,000 tokens. The model can read the rest with a tool."""
 
 MAX_ENTRIES = 300
-"""Names of an attached folder, as in a result of ``list_files``."""
+"""The most names shown of an attached folder, as many as ``list_files`` shows."""
 
 MAX_FOLDER_NAMES = 20_000
-"""Names of a folder that are read: this takes some hundredths of a second."""
+"""The most names of a folder that are read. Reading them takes some hundredths of a second."""
 
 MAX_NAMED = 20
-"""Files of one message: their text fills at most half of a window of 200,000 tokens."""
+"""The most files of one message. Their text fills at most half of a context window of 200,000 tokens."""
 
 MAX_NAMES_TRIED = 200
-"""Words with an ``@`` in one line that are tried as file names. A pasted text can have many that name no file."""
+"""The most words with an ``@`` in one line that are tried as file names. Most in a pasted text name no file."""
 
 MAX_NAMED_BYTES = 16 * 1024 * 1024
-"""Bytes of all files of one message: reading them takes some hundredths of a second, and a request may have 32 MB."""
+"""The most bytes of all files of one message. A request may have 32 MB. Reading takes some hundredths of a second."""
 
 FILE_SYSTEM_S = 1.0
 """The longest time, in seconds, for which a file system that does not respond may block everything else."""
@@ -62,12 +62,12 @@ _WORD = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s
 _LINES = re.compile(r":L?\d+(?:[-:]L?\d+)?\Z")
 """Matches a suffix with line numbers, as in ``cli/main.py:12``. The whole file is attached nevertheless."""
 _END = ".,;:!?…)]}>'`*|"
-"""Characters that can follow a name or be a part of it. Of the possible names, the longest existing file is used."""
+"""Characters that can follow a name or be a part of it. Of the possible names, the longest that exists is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
-    """The attachments of one message. ``blocks`` are their contents, which follow the texts of the message's lines.
+    """The attachments of one message. ``blocks`` are the attached contents, which follow the texts of the lines.
 
     ``notes`` maps the id of a line to a note about the files that were attached to it or left out.
     """
@@ -134,7 +134,7 @@ def read_named_files(
 
 
 def names_in(text: str) -> Iterator[Sequence[str]]:
-    """Yield the possible file names, longest first, of each word of a line that may name a file.
+    """For each word of a line that may name a file, yield its possible file names, longest first.
 
     Piped input and files that an editor embedded in the line are not the user's own words, so they name no files.
     """
@@ -159,7 +159,7 @@ def _note(attached: Sequence[str], left_out: Sequence[str]) -> str:
 def _read_all(
     workspace: Path, added: Sequence[Path], wanted: Sequence[tuple[str, Sequence[str]]]
 ) -> Iterator[tuple[str, str, _Attachment]]:
-    """Yield, for each word that names a file, the id of its line, the file's path as shown, and the attachment."""
+    """For each word that names a file, yield the id of the word's line, the path as shown, and the attachment."""
     root, known, room = workspace.resolve(), dict[str, _Attachment | None](), MAX_NAMED_BYTES
     for id, names in wanted:
         for name in names:
@@ -193,16 +193,16 @@ def _attach(root: Path, added: Sequence[Path], name: str, room: int, *, is_full:
         return None
 
 
-def _attach_inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attachment:
+def _attach_inside(root: Path, path: PurePath, room: int, *, is_full: bool) -> _Attachment:
     """Return the attachment for an existing path below ``root``. Raise ``OSError`` if its status cannot be read.
 
     If the file is left out, for example because a link leads out of ``root``, the attachment gives the reason.
     """
     try:
-        parts = resolve_inside(root, str(given)).relative_to(root).parts
+        parts = resolve_inside(root, str(path)).relative_to(root).parts
     except ToolError:
         return _Attachment(OUTSIDE)
-    status, shown = os.stat(root.joinpath(*parts), follow_symlinks=False), printable_path(given)
+    status, shown = os.stat(root.joinpath(*parts), follow_symlinks=False), printable_path(path)
     if is_full:
         return _Attachment(f"more than the {MAX_NAMED} files of one message")
     try:

@@ -19,10 +19,10 @@ from chain.errors import ToolError, UserError, nearest_name
 from chain.regular_file import FLAGS, regular_file
 
 MAX_WHOLE = 5 * 1024 * 1024
-"""Bytes of a file that can be edited, or read as a whole. Of a larger file, only parts can be read."""
+"""The most bytes of a file that can be edited, or read as a whole. Of a larger file, only parts can be read."""
 
 MAX_NAMES = 2_000
-"""Names of a folder that are compared with a missing name, to suggest a similar one."""
+"""The most names of a folder that are compared with a missing name, to suggest a similar name."""
 
 # O_PATH, where it exists, also opens a folder that can be entered but not listed.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -31,7 +31,7 @@ _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | 
 def added_root(workspace: Path, added: Sequence[Path], path: str) -> Path:
     """Return the real path of a directory that the user wants to add; an empty path if tools may use it already.
 
-    A relative path is relative to the workspace. Raise ``UserError`` if there is no such directory.
+    A relative ``path`` is relative to the workspace. Raise ``UserError`` if there is no directory with this path.
     """
     shown = printable_path(PurePath(path))
     try:
@@ -96,8 +96,8 @@ def resolve_inside(root: Path, path: str) -> Path:
 def resolve_existing(root: Path, path: str) -> Path:
     """Return the real path of an existing file or folder. ``root`` is the root of the path (``root_of``).
 
-    Raise ``ToolError`` if it does not exist or leads out of ``root``. The message suggests a similar name if there is
-    one.
+    Raise ``ToolError`` if the path does not exist or leads out of ``root``. The message suggests a similar name if the
+    folder has one.
     """
     real = resolve_inside(root, path)
     try:
@@ -120,7 +120,7 @@ def describe_broken_link(root: Path, path: PurePath) -> str:
 
 
 def describe_missing(root: Path, path: PurePath) -> str:
-    """Return an error message for a path that does not exist. It names a broken link or suggests a similar name."""
+    """Return an error message for a missing path. The message names a broken link or suggests a similar name."""
     if not root.is_dir():
         name = printable_path(root)
         return f"{name} was removed." if path.is_absolute() else f"The workspace, {name}, was removed."
@@ -147,7 +147,7 @@ def describe_missing(root: Path, path: PurePath) -> str:
 
 @contextmanager
 def open_entries(root: Path, parts: Sequence[str]) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """Open a folder, by the parts of its path below ``root``. Yield an iterator of its entries. Raise ``OSError``."""
+    """Open the folder with the path ``parts`` below ``root`` and yield its entries. Raise ``OSError`` if that fails."""
     descriptor = open_below(str(root), parts, os.O_DIRECTORY)
     try:
         with os.scandir(descriptor) as entries:
@@ -159,8 +159,8 @@ def open_entries(root: Path, parts: Sequence[str]) -> Iterator[Iterator[os.DirEn
 def open_below(root: str, parts: Sequence[str], flags: int = 0) -> int:
     """Open a file or folder for reading, by the parts of its real path below ``root``. Return a descriptor.
 
-    Raise ``OSError``, also for a link in the path: it was created after the path was resolved, and may lead out of
-    ``root``. The call never blocks on a pipe without a writer.
+    Raise ``OSError`` if it cannot be opened, or if the path contains a link: a link that was created after the path was
+    resolved may lead out of ``root``. The call never blocks on a pipe without a writer.
     """
     *folders, name = parts or (".",)
     here = open_folder(root, folders)
@@ -173,7 +173,7 @@ def open_below(root: str, parts: Sequence[str], flags: int = 0) -> int:
 def open_folder(root: str, parts: Sequence[str]) -> int:
     """Open a folder, by the parts of its real path below ``root``. Return a descriptor to use as ``dir_fd``.
 
-    Raise ``OSError``, also for a link in the path.
+    Raise ``OSError`` if it cannot be opened or the path contains a link.
     """
     here = os.open(root, _FOLDER)
     for part in parts:
@@ -188,7 +188,7 @@ def open_folder(root: str, parts: Sequence[str]) -> int:
 def open_file(root: Path, parts: tuple[str, ...], shown: str) -> BufferedReader:
     """Open a regular file for reading, by the parts of its real path below ``root``.
 
-    Raise ``ToolError`` if it cannot be opened, also for a link in the path. ``shown`` is the path for the message.
+    Raise ``ToolError`` if it cannot be opened or the path contains a link. ``shown`` is the path for the message.
     """
     try:
         return regular_file(open_below(str(root), parts))

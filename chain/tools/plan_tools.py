@@ -13,13 +13,13 @@ async def plan_add_task(ctx: ToolContext, task: str) -> str:
 
 @tool(kind="plan")
 async def plan_mark_done(ctx: ToolContext, task_number: int) -> str:
-    """Mark a task of the plan as done. Tasks are numbered from 1; done is final."""
+    """Mark a task of the plan as done, which is final. Tasks are numbered from 1."""
     return _report(ctx, ctx.plan.close(task_number, "DONE", ctx.agent))
 
 
 @tool(kind="plan")
 async def plan_mark_failed(ctx: ToolContext, task_number: int, reason: str = "") -> str:
-    """Mark a task of the plan as failed, with the reason. Tasks are numbered from 1; failed is final."""
+    """Mark a task of the plan as failed, which is final, and give the reason. Tasks are numbered from 1."""
     return _report(ctx, ctx.plan.close(task_number, "FAILED", ctx.agent, reason))
 
 
@@ -42,7 +42,7 @@ async def plan_list(ctx: ToolContext) -> str:
 
 
 def _report(ctx: ToolContext, done: str) -> str:
-    """Return the phrase ``done`` as a sentence, then the current plan, so that the model need not request it."""
+    """Return the phrase ``done`` as a sentence, then the current plan, so that the model need not request the plan."""
     return f"{done[0].upper()}{done[1:]}.\n{ctx.plan.render()}"
 
 

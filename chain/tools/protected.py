@@ -37,15 +37,15 @@ INSTRUCTIONS = frozenset({"agents.md", "claude.md", ".mcp.json"})
 CONFIGURATION, _GIT = "config.yaml", ".git"
 
 MAX_FOLDERS = 300
-"""Folders of a workspace that are searched, top folders first: about 10 ms before and after each command."""
+"""The most folders of a workspace that are searched, top folders first. The search takes about 10 ms."""
 MAX_CONFIG_PLACES = 50
-"""Files and folders that the configuration of one repository names."""
+"""The most files and folders that the git configuration of one repository names."""
 MAX_TEXT = 500_000
-"""Bytes of a git configuration that are read."""
+"""The most bytes of a git configuration that are read."""
 MAX_LINKS = 40
-"""Links in one path: the system follows no more."""
+"""The most links in one path: the system follows no more links."""
 MAX_PATH = 4_096
-"""Characters of a path: the system refuses longer paths."""
+"""The most characters of a path: the system refuses longer paths."""
 
 _PACKAGES = frozenset({"node_modules", ".venv", "venv"})
 """Names of folders of installed packages. A program that starts in their parent folder runs code from them."""
@@ -67,12 +67,12 @@ _PATH_OF_GIT = re.compile(rf"(?im)(?:^|\])[ \t]*(hookspath|path)[ \t]*=[ \t]*\"?
 class Refused(NamedTuple):
     """The real paths of the files and folders that a command cannot write, and of the links that lead to them."""
 
-    kept: frozenset[str]
+    places: frozenset[str]
     """Files, and folders with their whole content."""
-    open: frozenset[str]
+    code_folders: frozenset[str]
     """Folders from which code is loaded and that also contain other files. No entry can be added to them."""
-    wide: frozenset[str]
-    """Folders in ``kept`` with much other content, such as ``/usr``. The user may make a folder inside one writable."""
+    wide_folders: frozenset[str]
+    """Folders in ``places`` with much other content, such as ``/usr``. The user may make a folder in them writable."""
 
 
 Snapshot: TypeAlias = Mapping[str, tuple[int, ...]]
@@ -83,19 +83,20 @@ Snapshot: TypeAlias = Mapping[str, tuple[int, ...]]
 class Protected:
     """The protected files of a session.
 
-    ``trusted`` are files and folders that a command cannot write. ``named`` returns the files that configurations name.
-    ``servers`` are the MCP servers that chain starts. ``names`` are the names of instruction files, in lower case.
+    ``trusted`` are files and folders that a command cannot write. ``configured_files`` returns the files that
+    configurations name. ``servers`` are the MCP servers that chain starts. ``instruction_names`` are names of files in
+    lower case.
     """
 
     trusted: tuple[Path, ...] = ()
-    named: Callable[[], Iterable[Path]] = tuple
+    configured_files: Callable[[], Iterable[Path]] = tuple
     servers: tuple[Launch, ...] = ()
-    names: frozenset[str] = INSTRUCTIONS
+    instruction_names: frozenset[str] = INSTRUCTIONS
 
     def refused_places(self, folders: Iterable[Path]) -> Refused:
         """Return the files and folders that a command cannot write. Reads the disk.
 
-        ``folders`` are those that the command can write, apart from the refused ones in them.
+        ``folders`` are the folders that the command can write, except for refused files and folders inside them.
         """
         # The next Python to start searches the user's own folder of packages, even if the folder does not exist now.
         users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
@@ -127,14 +128,14 @@ class Protected:
             if _is_repository({name.casefold(), *(entry.name.casefold() for entry in _entries(folder))}):
                 return name if folder == root else folder.name
         file, refused = root.joinpath(*parts), self.refused_places([root])
-        wide = refused.wide.intersection(parent_folders(str(root)))
-        places = {*self._reported_places(root, [root]), *refused.kept} - wide
+        wide = refused.wide_folders.intersection(parent_folders(str(root)))
+        places = {*self._reported_places(root, [root]), *refused.places} - wide
         first_new = next((each for each in (*folders[1:], file) if not os.path.lexists(each)), root)
         is_protected = (
             any(part.casefold() == _GIT for part in PurePath(path).parts)
-            or file.name.casefold() in self.names
+            or file.name.casefold() in self.instruction_names
             or is_in(str(file).casefold(), {each.casefold() for each in places})
-            or str(first_new.parent) in refused.open
+            or str(first_new.parent) in refused.code_folders
         )
         return file.name if is_protected else ""
 
@@ -142,21 +143,21 @@ class Protected:
         """Return the state of the protected files that a command in ``folder`` can change. Reads the disk.
 
         The paths in ``before``, an earlier snapshot, are included. If ``is_fenced``, the command runs in the sandbox,
-        and files that it cannot write are left out.
+        and the files that it cannot write are left out.
         """
         # Includes ``before``, because a command can create so many folders that the search misses these paths.
         places = {*self._reported_places(root, [root, folder]), *before}
         if not is_fenced:
             refused = self.refused_places([root])
-            inside = [each for each in refused.kept if is_in(each, {str(root)})]
-            places |= refused.kept | refused.open
+            inside = [each for each in refused.places if is_in(each, {str(root)})]
+            places |= refused.places | refused.code_folders
             places |= {top for each in inside for top, _, _ in islice(os.walk(each), MAX_FOLDERS)}
         files = {file for each in places for file in (each, *(e.path for e in _entries(each) if not e.is_dir()))}
         return {file: state for file in files if not file.endswith(_NOT_REPORTED) and (state := _state(file))}
 
     def _reported_places(self, root: Path, folders: Iterable[Path]) -> Iterator[str]:
-        """Yield the protected files and folders that a command may write. Their changes are reported."""
-        for file in (root / CONFIGURATION, *self.named()):
+        """Yield the protected files and folders that a command may write, so that their changes can be reported."""
+        for file in (root / CONFIGURATION, *self.configured_files()):
             yield from links_and_target(str(file))
         for top in {each for folder in folders for each in (folder, *folder.parents) if os.path.lexists(each / _GIT)}:
             yield from _git_places(str(top / _GIT), str(top))
@@ -172,7 +173,7 @@ class Protected:
                 if name == _GIT:
                     yield from _git_places(entry.path, folder)
                     searched.append(os.path.join(entry.path, "modules"))
-                elif name in self.names:
+                elif name in self.instruction_names:
                     yield from links_and_target(entry.path)
                 elif name not in _PACKAGES and entry.is_dir(follow_symlinks=False):
                     searched.append(entry.path)
@@ -203,36 +204,36 @@ def _git_places(git: str, top: str) -> Iterator[str]:
 
 
 def _is_repository(names: Set[str]) -> bool:
-    """Return whether git accepts a folder of any name as a repository. ``names`` are its entries, in lower case."""
+    """Return whether git accepts a folder as a repository. ``names`` are the names of its entries, in lower case."""
     return "head" in names and ({"objects", "refs"} <= names or "commondir" in names)
 
 
-def _server_code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str], Set[str]]:
-    """Return the code of MCP servers in the ``chosen`` folders, and the chosen folders from which code is loaded.
+def _server_code(servers: Iterable[Launch], writable: Set[str]) -> tuple[Set[str], Set[str]]:
+    """Return the code of MCP servers in the ``writable`` folders, and the writable folders from which code is loaded.
 
-    Code is every path in a server's command, and the working directory of a program that loads code from there. If
-    this is a chosen folder, in which people work, only some of its entries are code: files, folders of packages, and
-    folders that contain files with the suffix of the server's script.
+    Code is every path in a server's command, and the working directory of a program that loads code from there. If this
+    working directory is itself in ``writable``, people work in it, so only some entries are code: files, folders of
+    packages, and folders that contain files with the suffix of the server's script.
     """
     code, shared = set[str](), set[str]()
     for launch in servers:
         text = " ".join((*launch.argv, *(value for name, value in launch.env.items() if name.endswith("PATH"))))
         words = [word for word in _WORD.findall(text) if not word.endswith(_DATA)]
-        bases = [*chosen, str(launch.cwd or "/")]
+        bases = [*writable, str(launch.cwd or "/")]
         paths = {os.path.join(base, os.path.expanduser(word)) for base in bases for word in words}
-        found = {place for path in paths for place in links_and_target(path) if is_in(place, chosen)} - chosen
+        found = {place for path in paths for place in links_and_target(path) if is_in(place, writable)} - writable
         files = {each for each in found if os.path.isfile(each)}
         folders = {each for each in found if os.path.isdir(each)} | {_folder_of_program(each) for each in files}
         if any(_RUNNER.fullmatch(os.path.basename(word)) for word in words):
             starts = [each for each in (launch.cwd, *_FOLDER_FLAG.findall(text)) if each]
             folders |= {os.path.realpath(os.path.join(bases[-1], each)) for each in starts}
         suffixes = tuple({os.path.splitext(each)[1] or ".sh" for each in files} | ({".py"} if "-m" in words else set()))
-        for entry in (entry for folder in folders & chosen for entry in _entries(folder)):
+        for entry in (entry for folder in folders & writable for entry in _entries(folder)):
             has_code = any(each.name.endswith(suffixes) for each in _entries(entry.path))
             if entry.name in _PACKAGES or has_code or not entry.is_dir():
                 files.add(entry.path)
-        code |= files | {each for each in folders - chosen if is_in(each, chosen)}
-        shared |= folders & chosen
+        code |= files | {each for each in folders - writable if is_in(each, writable)}
+        shared |= folders & writable
     return code, shared
 
 
@@ -252,7 +253,7 @@ def _has_packages(folder: str) -> bool:
 def _loaded_module_files(installed: Sequence[str]) -> Iterator[str]:
     """Yield the paths of all loaded modules, except modules in the folders ``installed``.
 
-    For a package this is its folder, for another module its file and the folder of its compiled file.
+    The paths of a package are its folder; those of any other module are its file and the folder of its compiled file.
     """
     theirs = tuple(each.rstrip("/") + "/" for each in installed)
     if sys.pycache_prefix and not sys.pycache_prefix.startswith(theirs):
@@ -292,16 +293,16 @@ def links_and_target(path: str) -> Iterator[str]:
     yield place
 
 
-def is_in(place: str, folders: Set[str]) -> bool:
+def is_in(path: str, folders: Set[str]) -> bool:
     """Return whether a path is one of the folders or inside one of them."""
-    return place in folders or any(each in folders for each in parent_folders(place))
+    return path in folders or any(each in folders for each in parent_folders(path))
 
 
-def parent_folders(place: str) -> Iterator[str]:
+def parent_folders(path: str) -> Iterator[str]:
     """Yield the folders that contain an absolute path, innermost first."""
-    while place != (parent := os.path.dirname(place)):
+    while path != (parent := os.path.dirname(path)):
         yield parent
-        place = parent
+        path = parent
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
@@ -322,7 +323,7 @@ def _first_row(file: str) -> str:
 
 
 def _state(file: str) -> tuple[int, ...]:
-    """Return values that change when a file changes or a folder is replaced; empty if none exists. Follows links."""
+    """Return values that change when a file changes or a folder is replaced; empty if it is missing. Follows links."""
     try:
         found = os.stat(file)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The tools of one agent, by name. Checks that each of them is a usable ``Tool``."""
+"""The tools of one agent, by name. Checks that each tool is usable."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Registry:
 
     @classmethod
     def of(cls, tools: Iterable[Tool]) -> Registry:
-        """Return a registry of tools. Raise ``ConfigError`` if one cannot be a tool, or if two have the same name."""
+        """Return a registry of tools. Raise ``ConfigError`` if one is unusable, or two have the same name."""
         registry = cls()
         for each in tools:
             _check(each)

@@ -1,8 +1,8 @@
 """Replaces the content of a file atomically: a reader finds the old content or the new, never a mixture.
 
 The content is written to a temporary file in the same folder, fsynced, and renamed. An error before the rename leaves
-everything unchanged. A process that is killed may leave the temporary file, ``.chain-….tmp``. After a power cut the
-file has the old or the new content, because the folder is not fsynced.
+everything unchanged. A process that is killed may leave the temporary file, ``.chain-….tmp``. The folder is not
+fsynced, so after a power cut the file has either the old or the new content.
 
 Each folder of the path is opened in turn, without following links, and the last folder stays open. Before the rename
 its path is opened again: if the folder was moved or replaced, the file is not changed.
@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from chain.tools import paths
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
-"""Error numbers with which a file system without hard links, such as vfat, refuses to create one."""
+"""Error numbers with which a file system that has no hard links, such as vfat, refuses to create a hard link."""
 
 _ACCESS_LIST = "system.posix_acl_access"
 _USERS_OWN = "user."
@@ -41,7 +41,7 @@ def replace(
     just before the rename; if it raises, nothing is changed.
 
     Raise ``ConcurrentChange`` if the file no longer has the status ``old``, or a folder of its path was moved or
-    replaced. Raise ``OSError``.
+    replaced. Raise ``OSError`` if the disk refuses the change.
     """
     *folders, name = parts
     made: list[Sequence[str]] = []
@@ -70,7 +70,7 @@ def remove(root: str, parts: Sequence[str], old: os.stat_result) -> None:
     """Remove a file, by the parts of its path below ``root``.
 
     Raise ``ConcurrentChange`` if the file no longer has the status ``old``, or a folder of its path was moved or
-    replaced. Raise ``OSError``.
+    replaced. Raise ``OSError`` if the disk refuses the change.
     """
     *folders, name = parts
     with _open_folder(root, folders) as folder:

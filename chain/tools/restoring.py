@@ -19,7 +19,7 @@ def restore_files(
 ) -> tuple[list[str], list[str]]:
     """Revert changes of files, given in the order in which they were made.
 
-    Return the paths of the files that were restored, and the paths of those that were not, or not completely.
+    Return the paths of the files that were restored at least in part, and of those that were not fully restored.
 
     ``content_of`` returns the content with a given digest; ``None`` if it is not stored any more. A file that another
     program has changed is not touched: its content is neither the old nor the new content of any change. The call can

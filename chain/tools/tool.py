@@ -77,7 +77,7 @@ _NO_JSON = ("inf", "-inf", "nan")
 class Guidance:
     """The user's instructions to a long tool at one of its safe points.
 
-    ``adjustments`` are those that arrived since the previous safe point. ``stop`` says whether to stop now.
+    ``adjustments`` are the user's adjustments since the previous safe point. ``stop`` says whether to stop now.
     """
 
     adjustments: tuple[Adjustment, ...] = ()
@@ -95,9 +95,9 @@ class Steering(Protocol):
 class ToolOutput:
     """The result of a tool that returns more than text, or an error that its ``text`` describes.
 
-    The model gets ``text``, ``images`` and ``is_error``. Only people see the other fields: ``exit_code`` is that of a
-    command, or the negative number of the signal that killed it. ``summary`` holds the parts of a one-row summary, most
-    important first.
+    The model gets ``text``, ``images`` and ``is_error``. Only people see the other fields. ``exit_code`` is the exit
+    code of a command, or the negative number of the signal that killed the command. ``summary`` holds the parts of a
+    one-row summary, most important first.
     """
 
     text: str
@@ -111,13 +111,13 @@ ToolFunction: TypeAlias = Callable[..., Awaitable[str | ToolOutput]]
 
 
 class Subject:
-    """The kind of text, such as a path, that the pattern of an allowance is compared with; here any text."""
+    """The kind of text, such as a path, that an allowance's pattern is compared with. This class is for any text."""
 
     plural = "subjects"
-    """The plural noun for such subjects, in sentences for people."""
+    """The plural noun for subjects of this kind, in sentences for people."""
 
-    def pattern(self, text: str) -> str:
-        """Return a pattern in its normal form for comparison. Raise ``UserError`` if it can never match."""
+    def normalize_pattern(self, text: str) -> str:
+        """Return a pattern in its normal form for comparison. Raise ``UserError`` if the pattern can never match."""
         return text
 
     def matches(self, pattern: str, subject: str) -> bool:
@@ -210,8 +210,8 @@ class Delegating:
 class JobEnd(NamedTuple):
     """The end of a job.
 
-    ``exit_code`` is that of the command; ``None`` if the command was killed. ``outcome`` describes the end in words.
-    ``note`` is a further remark for the model.
+    ``exit_code`` is the command's exit code; ``None`` if the command was killed. ``outcome`` describes the end in
+    words. ``note`` is a further remark for the model.
     """
 
     exit_code: int | None
@@ -222,7 +222,7 @@ class JobEnd(NamedTuple):
 JobRun: TypeAlias = Callable[[Callable[[bytes], None]], Awaitable[JobEnd]]
 """A function that runs the command of a job and returns the job's end.
 
-It passes the output, piece by piece, to the function that it is given. It raises ``ToolError`` if the command cannot be
+The function calls its argument with each piece of the output, and raises ``ToolError`` if the command cannot be
 started.
 """
 
@@ -237,15 +237,15 @@ class Jobs:
         """
         raise ToolError("No command can run in the background here.")
 
-    def output(self, id: str, after: int, most: int) -> str:
-        """Return the state of a job, and up to ``most`` bytes of its output from the offset ``after`` on.
+    def output(self, id: str, offset: int, most: int) -> str:
+        """Return the state of a job, and up to ``most`` bytes of its output from ``offset`` on.
 
         A negative offset counts from the end. Raise ``ToolError`` if there is no such job.
         """
         raise ToolError("There are no background jobs here.")
 
-    async def kill(self, id: str, by: str) -> str:
-        """Kill a job on behalf of the agent ``by``. Return a confirmation. Raise ``ToolError`` if it is not running."""
+    async def kill(self, id: str, agent: str) -> str:
+        """Kill a job on behalf of ``agent``. Return a confirmation. Raise ``ToolError`` if it is not running."""
         raise ToolError("There are no background jobs here.")
 
     def kill_jobs_of(self, agent: str) -> None:
@@ -257,11 +257,11 @@ class ToolContext:
     """The environment of one tool call.
 
     ``approved`` is the preview that the user approved; ``None`` if the tool needs no approval. ``verdict`` is the
-    user's verdict on it. ``agent`` is the name of the calling agent. ``notice`` shows the user a sentence that is not
-    part of the result. ``result_limit`` is the most characters of a result that the model receives. ``extend`` restarts
-    the call's time limit. ``file_changing`` is called in trio's thread before a file is replaced, with its real path
-    (relative in the workspace), its old content (``None`` for a new file) and its new content. ``added_directories``
-    are the real paths of the directories outside the workspace that tools may use.
+    user's verdict on the preview. ``agent`` is the name of the calling agent. ``notice`` shows the user a sentence that
+    is not part of the result. ``result_limit`` is the most characters of a result that the model receives. ``extend``
+    restarts the call's time limit. ``file_changing`` is called in trio's thread before a file is replaced, with the
+    file's real path (relative in the workspace), its old content (``None`` for a new file) and its new content.
+    ``added_directories`` are the real paths of the directories outside the workspace that tools may use.
     """
 
     workspace: Path
@@ -298,8 +298,8 @@ class ToolContext:
         """The number of characters for the content of a result; the rest of ``result_limit`` is for remarks."""
         return self.result_limit * 4 // 5
 
-    async def safe_point(self, where: str) -> Guidance:
-        """Return new guidance. ``where`` names the point of the tool's work, as in ``before_source:docs``."""
+    async def safe_point(self, name: str) -> Guidance:
+        """Return new guidance. ``name`` names the point of the tool's work, as in ``before_source:docs``."""
         await trio.lowlevel.checkpoint()
         return self.steering.new_guidance()
 
@@ -374,7 +374,7 @@ class FunctionTool:
 
     @property
     def input_schema(self) -> Mapping[str, Any]:
-        """The JSON schema of the input: an object without unknown keys."""
+        """The JSON schema of the input: an object that allows no unknown keys."""
         return self._schema
 
     @cached_property

@@ -125,7 +125,7 @@ def server_rows(chain: Chain, name: str, width: int) -> list[str]:
     found = table(rows, width)
     about = {tool.name: _first_sentence(tool.description) for tool in chain.tools}
     for view in views if name else ():
-        found.append(f"  {flat(view.written)}")
+        found.append(f"  {flat(view.target)}")
         found += table([(tool, about.get(tool, "")) for tool in view.tools], width)
         found += table([(f"{SERVER_PROMPT}{view.name}:{prompt}", flat(said)) for prompt, said in view.prompts], width)
     return found

@@ -208,7 +208,7 @@ def test_missing_protections_are_listed(folder: Path) -> None:
     assert [row for row in rows_after(rows, "tools.shell.sandbox: off  (config.yaml:9)") if "not protected" in row] == [
         "  not protected: a command can write wherever you can, and read the keys in this program's environment",
         "  not protected: a command can use the network",
-        "  not protected: a command can have your other programs act for it, by their Unix sockets",
+        "  not protected: a command can make your other programs act for it through their Unix sockets",
         "  not protected: a command can send signals to your other processes, and set their limits and priorities",
         "  not protected: a command can use your terminals and other devices, and so read what you type",
     ]
@@ -230,7 +230,7 @@ def test_files_of_chain_are_protected(folder: Path) -> None:
     rows, is_good = check(load(folder, strict, environ=home), workspace=folder)
     assert not is_good
     (problem,) = problems(rows)
-    assert "a command can change this program" in problem
+    assert "a command can change chain's own files" in problem
 
 
 # Problems

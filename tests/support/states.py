@@ -30,7 +30,7 @@ def fingerprint(state: State) -> object:
         (state.is_running, state.is_at_limit, state.has_lost_run, state.was_ended, state.only_compacts, state.usage),
         (state.runs, state.first_query, state.changed),
         [(point.query, len(point.history[0][0]), tuple(point.changes)) for point in state.checkpoints],
-        [(job.started, job.began, job.ended, job.line_id) for job in state.jobs.values()],
+        [(job.started, job.start_time, job.ended, job.line_id) for job in state.jobs.values()],
         (tuple(state.replies), len(state.receipts), tuple(state.withdrawn)),
         (dict(state.numbers), len(state.call_ids.used), set(state.refused_tools)),
         (state.plan.tasks, state.plan.revision, state.plan.last_by),

@@ -79,7 +79,7 @@ def test_replacement_changes_only_its_place(old: str, data: st.DataObject) -> No
     new = data.draw(TEXTS)
     if not part or part == new:
         return
-    everywhere = edit_bytes(old.encode(), Replacement(part, new, everywhere=True))
+    everywhere = edit_bytes(old.encode(), Replacement(part, new, replace_all=True))
     assert everywhere.content.decode() == old.replace(part, new)
     assert apply_diff(old, everywhere.diff.text) == everywhere.content.decode()
     occurrences = sum(old.startswith(part, n) for n in range(len(old)))

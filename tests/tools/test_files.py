@@ -209,7 +209,7 @@ async def test_huge_folder_is_truncated_in_order(workspace: Path, monkeypatch: p
         (workspace / f"many/{n:02}.txt").touch()
     _, *rows, note = await rows_of(workspace, list_files, path="many")
     assert names(rows) == [f"many/0{n}.txt" for n in range(5)]
-    assert note == "Only the first 5 files were read; give a subfolder for the others."
+    assert note == "Only the first 5 files were read; name a subfolder to see the others."
 
 
 async def test_number_of_listed_folders_is_bounded(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ async def test_number_of_listed_folders_is_bounded(workspace: Path, monkeypatch:
         (workspace / f"tree/{n}/x").touch()
     head, *_, note = await rows_of(workspace, list_files, path="tree")
     assert head == "tree: 4 files in 5 folders"
-    assert "Only the first 5" in note
+    assert "Only the first 5 folders were read" in note
 
 
 async def test_rows_of_files_that_are_not_counted(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +399,7 @@ async def test_search_follows_no_swapped_folder(workspace: Path, monkeypatch: py
 
     context = tool_context(workspace, report=swap_at_first_report)
     match, count, *_ = (await search_files.run(context, {"pattern": "outside|Title"})).text.splitlines()
-    assert reports == ["searched 2 of 5 files, 1 matches", "searched 4 of 5 files, 1 matches"]
+    assert reports == ["searched 2 of 5 files, 1 match", "searched 4 of 5 files, 1 match"]
     assert match == "readme.md:1: # Title"
     assert count == "1 matching line in 1 of 5 files searched."
 

@@ -247,7 +247,7 @@ def test_the_target_of_a_linked_module_is_protected(tmp_path: Path, monkeypatch:
     linked.__file__ = str(tmp_path / "linking/linked.py")
     for module in (package, linked):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    kept = Protected().refused_places([tmp_path]).kept
+    kept = Protected().refused_places([tmp_path]).places
     assert {str(tmp_path / "linking"), str(tmp_path / "elsewhere.py")} <= kept
 
 
@@ -271,18 +271,18 @@ def test_code_of_servers_is_protected(
     def is_protected(path: str) -> bool:
         file = root / path
         is_new = not os.path.lexists(file)
-        return is_in(str(file), refused.kept) or (is_new and str(file.parent) in refused.open)
+        return is_in(str(file), refused.places) or (is_new and str(file.parent) in refused.code_folders)
 
     assert [path for path in code.split() if not is_protected(path)] == []
     assert [path for path in other_files.split() if is_protected(path)] == []
-    assert str(root) not in refused.kept
+    assert str(root) not in refused.places
 
 
 def test_environment_of_a_server_names_code(tmp_path: Path) -> None:
     root = tmp_path.resolve()
     write(root, "lib/helper.py")
     launch = Launch(("python3", "-c", "import helper"), {"PYTHONPATH": f"/opt:{root}/lib", "NOTE": f"{root}"})
-    assert Protected(servers=(launch,)).refused_places([root]).kept >= {f"{root}/lib"}
+    assert Protected(servers=(launch,)).refused_places([root]).places >= {f"{root}/lib"}
 
 
 def test_server_file_is_trusted_after_an_allowance(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_only_a_configuration_given_by_name_is_trusted(tmp_path: Path) -> None:
         settings = load_settings(config=config, environ={}, cwd=tmp_path)
         protected = shell_rules(settings).protected
         assert (tmp_path / "config.yaml" in protected.trusted) == (config is not None)
-        assert tmp_path / "config.yaml" in protected.named()
+        assert tmp_path / "config.yaml" in protected.configured_files()
 
 
 def test_known_repository_is_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

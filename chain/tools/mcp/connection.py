@@ -36,15 +36,15 @@ from chain.tools.processes.guarded import Guard, GuardedProgram
 from chain.version import VERSION
 
 CLOSED = "Connection closed"
-"""The message of the client's error when the connection broke."""
+"""The message of the client's error after the connection has broken."""
 UNEXPLAINED = ("Session terminated", "Server returned an error response")
 """The client's error messages for an HTTP response that has a status but gives no reason."""
 MAX_ERRORS = 4_096
-"""Bytes stored of a program's standard error."""
+"""The most bytes that are stored of a program's standard error."""
 ENDING_S = 0.1
 """Seconds to wait for a program's last output and exit code."""
 MAX_PAGES, MAX_LIST_ENTRIES, MAX_LIST_BYTES = 50, 10_000, 10_000_000
-"""Pages, entries and bytes of one list."""
+"""The most pages, entries and bytes of one list."""
 
 _THREADS = Threads("mcp results")
 
@@ -58,7 +58,7 @@ for _name in ("mcp", "client"):
 
 
 class ServerHost(Protocol):
-    """The owner of a connection. ``start_s`` is the time limit of the handshake and the first lists, in seconds."""
+    """The owner of a connection. ``start_s`` can extend the time limit of the start (``START_S``), in seconds."""
 
     workspace: Path
     start_s: float
@@ -81,7 +81,7 @@ class ServerConnection:
     _traffic: Traffic
     _capabilities: types.ServerCapabilities
     explained: trio.Event = field(default_factory=trio.Event)
-    """Set when the connection has ended and its owner has stored the reason."""
+    """Set when the connection has ended and its owner has stored the reason for the end."""
     _ids: Iterator[int] = field(default_factory=lambda: count(1_000))
 
     @property
@@ -94,45 +94,45 @@ class ServerConnection:
     ) -> T:
         """Send a request and return its result, converted by ``convert``.
 
-        Raise ``ToolError`` if the server answers with an error or the connection ends, and what ``convert`` raises. A
-        large result is converted in a thread. If the call is cancelled, the request is cancelled at the server too.
+        Raise ``ToolError`` if the server answers with an error or the connection ends. Pass on errors of ``convert``. A
+        large result is converted in a thread. A cancelled call is cancelled at the server too.
         """
         options = CallOptions(request_id=(id := next(self._ids)))
         if progress is not None:
             options["on_progress"] = progress
-        request = self._traffic.open[id] = OpenRequest()
+        request = self._traffic.open_requests[id] = OpenRequest()
         try:
             result = await self._dispatcher.send_raw_request(method, _sendable(params), options)
         except MCPError as error:
             why = error.error.message or f"The server answered with the error {error.error.code}."
             if request.fault and why in UNEXPLAINED:
                 why = request.fault
-            is_unknown = request.is_unknown and error.error.code not in (METHOD_NOT_FOUND, INVALID_PARAMS)
+            is_unknown = request.is_session_unknown and error.error.code not in (METHOD_NOT_FOUND, INVALID_PARAMS)
             if is_unknown or why == CLOSED:
                 self._traffic.gone.set()  # only a new connection helps
             raise (NotCarriedOutError if is_unknown else ToolError)(why) from None
         finally:
-            del self._traffic.open[id]
+            del self._traffic.open_requests[id]
         if request.large is None or LARGE not in result:
             return convert(result)
         return await _THREADS.run(partial(convert, request.large), abandon_on_cancel=True)
 
-    async def list_all(self, what: str) -> list[Json]:
-        """Return the server's whole list of ``tools`` or ``prompts``, read page by page.
+    async def list_all(self, kind: str) -> list[Json]:
+        """Return the server's whole list of one kind, ``tools`` or ``prompts``, read page by page.
 
-        Return an empty list if the server does not offer them. Raise ``ToolError`` if a page cannot be read.
+        Return an empty list if the server does not offer this kind. Raise ``ToolError`` if a page cannot be read.
         """
         found: list[Json] = []
         cursors: set[str] = set()
         params: dict[str, Any] = {}
         before = self._traffic.received
-        for _ in range(MAX_PAGES if getattr(self._capabilities, what) is not None else 0):
-            answer = await self.request(f"{what}/list", params, dict)
-            page = answer.get(what)
+        for _ in range(MAX_PAGES if getattr(self._capabilities, kind) is not None else 0):
+            answer = await self.request(f"{kind}/list", params, dict)
+            page = answer.get(kind)
             if not isinstance(page, list):
-                raise ToolError(f"its list of {what} is not a list")
+                raise ToolError(f"its list of {kind} is not a list")
             if self._traffic.received - before > MAX_LIST_BYTES:
-                self._traffic.exceed(f"its list of {what} has more than {MAX_LIST_BYTES:,} bytes")
+                self._traffic.fail_limit(f"its list of {kind} has more than {MAX_LIST_BYTES:,} bytes")
             found += [each for each in page if isinstance(each, dict)]
             cursor = answer.get("nextCursor")
             if not isinstance(cursor, str) or cursor in ("", *cursors) or len(found) >= MAX_LIST_ENTRIES:
@@ -142,20 +142,20 @@ class ServerConnection:
         return found[:MAX_LIST_ENTRIES]
 
 
-async def keep_connected(how: Launch | Address, guard: Guard, host: ServerHost) -> str:
-    """Start or reach a server and serve the connection until it ends. Return the reason for its end."""
+async def keep_connected(transport: Launch | Address, guard: Guard, host: ServerHost) -> str:
+    """Start a server or connect to it, and serve the connection until it ends. Return the reason for the end."""
     traffic, problem = Traffic(), "it ended"
     try:
-        if isinstance(how, Launch):
-            return await _with_program(how, guard, host, traffic)
-        async with http_streams(how, traffic) as (read, write):
+        if isinstance(transport, Launch):
+            return await _serve_program(transport, guard, host, traffic)
+        async with http_streams(transport, traffic) as (read, write):
             await _converse(read, write, host, traffic)
     except* Exception as error:  # noqa: BLE001 - a server must not end the session
         problem = _describe_problem(error)
     return traffic.fault or traffic.http_fault or problem
 
 
-async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Traffic) -> str:
+async def _serve_program(launch: Launch, guard: Guard, host: ServerHost, traffic: Traffic) -> str:
     problem, errors = "", b""
 
     async def read_errors(program: GuardedProgram) -> None:
@@ -165,7 +165,7 @@ async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Tr
             await traffic.spend(READ_COST + len(piece))
 
     async with (
-        guard.open(how.argv, cwd=how.cwd or host.workspace, env=how.env) as program,
+        guard.open(launch.argv, cwd=launch.cwd or host.workspace, env=launch.env) as program,
         trio.open_nursery() as nursery,
     ):
         reader = RowReader(program, traffic)
@@ -176,7 +176,7 @@ async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Tr
             await _converse(reader, writer, host, traffic)
         except* Exception as error:  # noqa: BLE001 - reported
             problem = _describe_problem(error)
-        problem = traffic.closed or problem
+        problem = traffic.closed_reason or problem
         with trio.move_on_after(ENDING_S):
             problem = traffic.fault or await program.end()
         last_row = "".join(errors.decode(errors="replace").strip().splitlines()[-1:])
@@ -216,7 +216,7 @@ async def _converse(
     host: ServerHost,
     traffic: Traffic,
 ) -> None:
-    """Do the handshake, and serve ``host`` until the end. Raise ``MCPError``, ``ToolError`` or ``RuntimeError``."""
+    """Do the handshake, and serve ``host`` until the connection ends. Raise an error if the handshake fails."""
 
     async def elicit(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
         schema = getattr(params, "requested_schema", None) or {}
@@ -249,7 +249,7 @@ async def _converse(
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):
-    """A dispatcher that sets ``gone`` when it ends, so that the next tool call restarts the server."""
+    """A dispatcher that sets the event ``gone`` when it ends, so that the next tool call restarts the server."""
 
     def __init__(self, read: Any, write: Any, gone: trio.Event) -> None:  # noqa: ANN401
         super().__init__(read, write)

@@ -17,15 +17,15 @@ from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import ToolOutput
 
 MAX_IMAGES = 10
-"""Images of one result."""
+"""The most images of one result."""
 MAX_RESULT_IMAGE_BYTES = 10_000_000
-"""Bytes of all images of a result: services refuse requests of 32 MB, which include earlier results."""
+"""The most bytes of all images of a result: services refuse requests of 32 MB, which include earlier results."""
 MAX_COMPARED = 100_000
-"""Characters of texts that are parsed and compared with structured content. Parsing takes twenty times their memory."""
+"""The most characters of texts to parse and compare with structured content. Parsing takes 20 times their memory."""
 MAX_FIELDS = 10
-"""Fields of one form."""
+"""The most fields of one form."""
 MAX_MESSAGE = 2_000
-"""Characters of a question: longer ones do not fit on a screen."""
+"""The most characters of a question: a longer question does not fit on a screen."""
 ACCEPT, DECLINE = "accept", "decline"
 
 _Json: TypeAlias = Mapping[str, Any]
@@ -33,11 +33,11 @@ Choose: TypeAlias = Callable[[str, Sequence[str]], Awaitable[str]]
 
 
 class NotCarriedOutError(ToolError):
-    """A request that the server did not carry out, because it was restarted and no longer knows the session."""
+    """A request that a server did not carry out, because the server was restarted and no longer knows the session."""
 
 
 def output_of(result: _Json) -> ToolOutput:
-    """Convert the result of a tool call. This can take long: call it in a thread."""
+    """Convert the result of a tool call. The conversion can take long: call this function in a thread."""
     content = result.get("content")
     texts, images = texts_of(content if isinstance(content, list) else ())
     if (structured := result.get("structuredContent")) is not None and not _repeats(texts, structured):
@@ -46,7 +46,7 @@ def output_of(result: _Json) -> ToolOutput:
 
 
 def _repeats(texts: Sequence[str], structured: Any) -> bool:  # noqa: ANN401 - any JSON
-    """Return whether the texts contain the structured content. ``{"result": value}`` may also be there as ``value``."""
+    """Return whether the texts contain the structured content or, if it is ``{"result": value}``, the ``value``."""
     values: list[object] = [*texts]
     if sum(map(len, texts)) <= MAX_COMPARED:
         for n, text in enumerate(texts):
@@ -101,7 +101,7 @@ def _binary_text(kind: str, media_type: str, data: str, images: list[Image]) -> 
 
 
 def messages_text(result: _Json) -> str:
-    """Return the messages of a prompt as one text. Raise ``ToolError`` if there are none."""
+    """Return the messages of a prompt as one text. Raise ``ToolError`` if ``result`` has no list of messages."""
     messages = result.get("messages")
     if not isinstance(messages, list):
         raise ToolError("its answer is not a prompt")
@@ -113,12 +113,12 @@ def messages_text(result: _Json) -> str:
     return "\n\n".join(texts)
 
 
-async def answer_of(
+async def ask_user(
     server: str, message: str, schema: _Json, url: str, choose: Choose
 ) -> tuple[str, dict[str, Any] | None]:
     """Ask the user the question of a server. Return the action (accept or decline) and the answers by field.
 
-    The answers are ``None`` unless the user accepted and filled in a form. Raise ``ToolError`` if no answer comes.
+    The answers are ``None`` if the user declined, or accepted to open ``url``. Raise ``ToolError`` if no answer comes.
     """
     question = f"{server} asks: {one_row(message)}"
     if url:
@@ -139,7 +139,7 @@ async def answer_of(
         answer = (await choose(f"{question}\n{title}{hint}", [*shown, DECLINE] if shown else [])).strip()
         if answer.casefold() == DECLINE or answer == NO_USER_CHOOSES:
             return DECLINE, None
-        found[name] = _converted_answer(answer, field, options)
+        found[name] = _convert_answer(answer, field, options)
     return ACCEPT, found
 
 
@@ -174,8 +174,8 @@ def _options(field: _Json) -> dict[str, object]:
     return {shown: value for name, value in pairs if (shown := one_row(str(name)))}
 
 
-def _converted_answer(answer: str, field: _Json, options: Mapping[str, object]) -> object:
-    """Convert an answer to the field's type. If it does not fit, return it unchanged: the server reports the error."""
+def _convert_answer(answer: str, field: _Json, options: Mapping[str, object]) -> object:
+    """Convert an answer to the field's type. Return a misfit unchanged, because the server reports the error."""
     if field.get("type") == "array":
         parts = [answer] if answer in options else [part.strip() for part in answer.split(",")]
         return [options.get(part, part) for part in parts]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from chain.tools.processes.guarded import Guard
 
 FIRST_S = 10.0
-"""Seconds that the first run waits for a server to start, unless its configuration or a flag sets another time."""
+"""Seconds that the first run waits for a server to start, unless the configuration or a flag sets another time."""
 LIST_S = 5.0
 """Seconds that a run waits at its start for the changed lists of all servers."""
 MAX_STARTS, PER_S = 3, 60.0
@@ -50,7 +50,7 @@ MAX_ASKING = 3
 
 _THREADS = Threads("mcp")
 _IMPORTS = Threads("mcp import", limit=1)
-"""Imports one module at a time: concurrent imports of a missing module raise unrelated errors."""
+"""A thread that imports one module at a time: concurrent imports of a missing module raise unrelated errors."""
 
 _SCRIPT = re.compile(r"[^-/].*\.(?:py|[cm]?js|ts|rb|sh)")
 """Matches a relative path to a script. Names of packages and modules have no such suffix."""
@@ -61,13 +61,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """The state of a server, as users see it. ``written`` is its command or address, ``error`` its latest error.
+    """The state of a server, as users see it. ``target`` is its command or address, ``error`` its latest error.
 
     ``prompts`` are pairs of a name and a description. ``left_out`` is a sentence on the tools that were left out.
     """
 
     name: str
-    written: str
+    target: str
     state: State
     tools: tuple[str, ...]
     prompts: tuple[tuple[str, str], ...]
@@ -92,20 +92,20 @@ class LaunchEnvironment:
     keys: frozenset[str]
 
     def resolve(self, server: ToolServer) -> Launch | Address:
-        """Return how to start or reach a server. Raise ``ConfigError`` or ``OSError``.
+        """Return how to start or reach a server. Raise ``ConfigError`` if a value of its configuration is unusable.
 
         A program without a configured ``cwd`` is started in the workspace if its arguments name a script there.
-        Otherwise it is started in ``folder``, where no command can write.
+        Otherwise it is started in ``folder``, where no command can write. Raise ``OSError`` if it cannot be created.
         """
-        how = server.with_variables(self.environ, self.keys)
-        if isinstance(how, Address):
-            return how
-        cwd = how.cwd
-        if cwd is None and any(os.path.isfile(self.workspace / arg) for arg in how.argv if _SCRIPT.fullmatch(arg)):
+        launch = server.with_variables(self.environ, self.keys)
+        if isinstance(launch, Address):
+            return launch
+        cwd = launch.cwd
+        if cwd is None and any(os.path.isfile(self.workspace / arg) for arg in launch.argv if _SCRIPT.fullmatch(arg)):
             cwd = self.workspace
         if cwd is None:
             os.makedirs(cwd := self.folder, 0o700, exist_ok=True)
-        return replace(how, env={**self.env, **how.env}, cwd=cwd)
+        return replace(launch, env={**self.env, **launch.env}, cwd=cwd)
 
 
 class Servers:
@@ -169,20 +169,20 @@ class Servers:
         server: str,
         prompt: str,
         words: Sequence[str],
-        then: Callable[[str], object],
-        failed: Callable[[str], object] | None = None,
+        on_text: Callable[[str], object],
+        on_error: Callable[[str], object] | None = None,
     ) -> None:
         """Request a prompt from a server in the background, with ``words`` as its arguments.
 
-        Call ``then`` with the prompt's text, or ``failed`` with an error message. Without ``failed``, show the message
-        as a notice.
+        Call ``on_text`` with the prompt's text, or ``on_error`` with an error message. Without ``on_error``, show the
+        message as a notice.
         """
 
         async def request() -> None:
             try:
-                then(await self.by_name[server].prompt(prompt, words))
+                on_text(await self.by_name[server].get_prompt(prompt, words))
             except ToolError as error:
-                (failed or self._notice)(f"{server}: {content.one_row(str(error), MAX_SERVER_TEXT)}")
+                (on_error or self._notice)(f"{server}: {content.one_row(str(error), MAX_SERVER_TEXT)}")
 
         assert self._nursery is not None
         self._nursery.start_soon(request)
@@ -190,10 +190,10 @@ class Servers:
 
 @dataclass(eq=False, slots=True)
 class _ActiveCall:
-    """A running call of a tool. When it ends, the questions that the server has asked during the call are cancelled."""
+    """A running call of a tool. The scopes of the server's questions are cancelled when the call ends."""
 
     context: ToolContext
-    asking: list[trio.CancelScope] = field(default_factory=list)
+    question_scopes: list[trio.CancelScope] = field(default_factory=list)
 
 
 class ManagedServer:
@@ -212,12 +212,12 @@ class ManagedServer:
         self._shown_prompts: tuple[tuple[str, str], ...] = ()
         self._connection: ServerConnection | None = None
         self._error = self._left_out = ""
-        self._wanted = Wakeup()
-        self._wanted.set()
+        self._start_requested = Wakeup()
+        self._start_requested.set()
         self._starts: deque[float] = deque(maxlen=MAX_STARTS)
-        """The times of its latest restarts, in trio's clock."""
-        self._changes = self._listed = 0
-        """How often its lists have changed, and the value of this count when they were last read."""
+        """The times of the server's latest restarts, in trio's clock."""
+        self._change_count = self._read_change_count = 0
+        """How often the server's lists have changed, and the value of this count when the lists were last read."""
         self._asking = trio.Lock()
         self._calls: list[_ActiveCall] = []
 
@@ -230,15 +230,15 @@ class ManagedServer:
     def view(self) -> ServerView:
         """The server as users see it."""
         names = tuple(tool.name for tool in self.tools)
-        name, written = self.server.name, self.server.target
-        return ServerView(name, written, self.state, names, self._shown_prompts, self._error, self._left_out)
+        name, target = self.server.name, self.server.target
+        return ServerView(name, target, self.state, names, self._shown_prompts, self._error, self._left_out)
 
     @property
     def notices(self) -> Iterator[str]:
         """The sentences about the server's state that the user should see."""
         name = self.server.name
         if self.state == "ended":
-            again = "; its next call restarts it" if self.tools else ""
+            again = "; the next call of one of its tools restarts it" if self.tools else ""
             yield f"The server {name} is not running: {self._error}{again}"
         elif self.state == "starting" and not self._error:
             late = f"The server {name} did not start within {self.start_s or FIRST_S:g} s"
@@ -249,11 +249,11 @@ class ManagedServer:
     async def run(self) -> None:
         """Start the server, and restart it whenever a restart is requested."""
         while True:
-            await self._wanted.wait()
+            await self._start_requested.wait()
             try:
                 keep_connected = await _IMPORTS.run(_import_client)
-                how = await _THREADS.run(partial(self._environment.resolve, self.server))
-                ended = await keep_connected(how, self._environment.guard, self)
+                transport = await _THREADS.run(partial(self._environment.resolve, self.server))
+                ended = await keep_connected(transport, self._environment.guard, self)
             except (ToolError, ConfigError, OSError) as error:
                 ended = str(error)
             self._error = content.one_row(ended, MAX_SERVER_TEXT)
@@ -264,19 +264,19 @@ class ManagedServer:
 
     async def on_connected(self, connection: ServerConnection) -> None:
         """Read the tools and prompts of a new connection, and store the connection. Raise ``ToolError`` on failure."""
-        await self._list(connection)
+        await self._read_lists(connection)
         self._connection = connection
         self.settled.set()
 
     def on_list_changed(self) -> None:
         """Record that tools or prompts have changed."""
-        self._changes += 1
+        self._change_count += 1
 
     async def refresh(self) -> None:
         """Read the lists of tools and prompts again if they have changed."""
-        if self._listed != self._changes and self._connection is not None:
+        if self._read_change_count != self._change_count and self._connection is not None:
             with suppress(ToolError):  # the next run tries again
-                await self._list(self._connection)
+                await self._read_lists(self._connection)
 
     def restart_if_needed(self) -> None:
         """Restart a server that has ended and has no tools: without tools, no call of a tool restarts it."""
@@ -286,23 +286,23 @@ class ManagedServer:
     def _restart(self) -> None:
         self._starts.append(trio.current_time())
         self.settled = trio.Event()
-        self._wanted.set()
+        self._start_requested.set()
 
     def _restart_delay_s(self) -> float:
         """Return the seconds until the server may be restarted; 0 if it may be now."""
         is_spent = len(self._starts) == MAX_STARTS
         return max(PER_S - (trio.current_time() - self._starts[0]), 0) if is_spent else 0
 
-    async def _list(self, connection: ServerConnection) -> None:
-        changes = self._changes
+    async def _read_lists(self, connection: ServerConnection) -> None:
+        changes = self._change_count
         tools, prompts = await connection.list_all("tools"), await connection.list_all("prompts")
         check = partial(tools_of, self.server, tools)
         self.tools, self._left_out = await _THREADS.run(check, abandon_on_cancel=True)
         self._prompts, self._shown_prompts = await _THREADS.run(partial(prompts_of, prompts))
-        self._listed = changes
+        self._read_change_count = changes
 
     async def _ensure_connected(self) -> ServerConnection:
-        """Return the connection. Restart the server if it has ended. Raise ``ToolError`` if that fails."""
+        """Return the connection. Restart the server if it has ended. Raise ``ToolError`` if the restart fails."""
         if self._connection is not None and self._connection.is_gone:
             await self._connection.explained.wait()
         if self.state == "ended":
@@ -336,7 +336,7 @@ class ManagedServer:
             )
         finally:
             self._calls.remove(call)
-            for scope in call.asking:
+            for scope in call.question_scopes:
                 scope.cancel()
 
     async def _request(
@@ -348,7 +348,7 @@ class ManagedServer:
     ) -> T:
         """Send a request and return its result, converted by ``convert``. Raise ``ToolError`` on failure.
 
-        If the server refuses the request because it was restarted, the request is sent again once.
+        If the server refuses the request because the server was restarted, the request is sent again once.
         """
         was_refused = False
         while True:
@@ -367,7 +367,7 @@ class ManagedServer:
                 name, why = self.server.name, self._error or str(error)
                 raise ToolError(f"The server {name} ended during the call, which may have had effects: {why}") from None
 
-    async def prompt(self, name: str, words: Sequence[str]) -> str:
+    async def get_prompt(self, name: str, words: Sequence[str]) -> str:
         """Return the text of a prompt, with ``words`` as its arguments in order. Raise ``ToolError`` on failure."""
         await self._ensure_connected()
         found = next((each for each in self._prompts if each["name"] == name), None)
@@ -385,14 +385,14 @@ class ManagedServer:
         return await self._request("prompts/get", params, content.messages_text)
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
-        """Ask the user a question of the server for the latest tool call. Return the action and the answers."""
+        """Ask the user the server's question, as part of the latest tool call. Return the action and the answers."""
         if not self._calls or self._asking.statistics().tasks_waiting >= MAX_ASKING - 1:
             return "decline", None
         call = self._calls[-1]
         with suppress(ToolError), trio.CancelScope() as scope:  # no user is available, or the user stopped
-            call.asking.append(scope)
+            call.question_scopes.append(scope)
             async with self._asking:
-                return await content.answer_of(self.server.name, message, schema, url, call.context.asking.choose)
+                return await content.ask_user(self.server.name, message, schema, url, call.context.asking.choose)
         return "cancel", None
 
 

@@ -1,7 +1,7 @@
-"""The streams between the MCP client and a server: rows of a guarded program, or requests over HTTP.
+"""The streams between the MCP client and a server: rows of a program's input and output, or requests over HTTP.
 
-``traffic`` limits what a server sends. Sending to a server never blocks, because a cancelled call ends only after the
-client has sent the cancellation.
+``traffic`` limits what a server sends. A cancelled call ends only after the client has sent the cancellation to the
+server, so sending never blocks: messages are queued.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from chain.tools.processes.guarded import GuardedProgram
 
 MAX_WAITING = 32
-"""The most queued messages to a server. They include answers to the server's requests, so these are limited too."""
+"""The most queued messages to a server. They include answers to the server's requests, so requests are limited too."""
 SERVER_CONNECT_S, SILENT_S = 15.0, 300.0
 """The timeouts for connecting and for the next part of a response, in seconds. A call has its own time limit."""
 STREAM_COST = MAX_PER_S // 10
-"""The cost in bytes of opening a stream for messages that answer no request.
+"""The cost in bytes (``Traffic.spend``) of opening a stream for messages that answer no request.
 
 Without this cost, a server could make the client reopen the stream without a pause.
 """
@@ -86,7 +86,7 @@ class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
             searched = len(self._read)
             piece = await self._program.output.receive_some()
             if not piece:
-                self._traffic.closed = "it closed its output"
+                self._traffic.closed_reason = "it closed its output"
                 raise trio.EndOfChannel
             self._read += piece
             await self._traffic.record_read(self, len(self._read), READ_COST + len(piece))
@@ -116,7 +116,7 @@ class Outgoing(trio.abc.SendChannel[SessionMessage]):
             self._sender.send_nowait(value)
         except trio.WouldBlock:
             with suppress(OverBoundError):
-                self._traffic.exceed(f"it does not read its input: {MAX_WAITING} messages are waiting")
+                self._traffic.fail_limit(f"it does not read its input: {MAX_WAITING} messages are waiting")
 
     async def run(self) -> None:
         """Write the queued messages. End the connection if the server closes its input, since no answer would come."""
@@ -124,7 +124,7 @@ class Outgoing(trio.abc.SendChannel[SessionMessage]):
             async for item in self._waiting:
                 await self._write(item)
         except (trio.BrokenResourceError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            self._traffic.closed = "it closed its input"
+            self._traffic.closed_reason = "it closed its input"
             self._traffic.gone.set()
 
     async def aclose(self) -> None:
@@ -137,7 +137,7 @@ def row_of(item: SessionMessage) -> bytes:
 
 
 async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
-    """Check an HTTP response and limit its body. Raise ``OverBoundError`` if it is compressed."""
+    """Check an HTTP response and limit its body. Raise ``OverBoundError`` if the body is compressed."""
     headers, status = response.headers, response.status_code
     is_post = response.request.method == "POST"
     id = from_json(response.request.content).get("id") if is_post else None
@@ -145,7 +145,7 @@ async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
     headers["content-type"] = kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     response.stream = _Body(response.stream, traffic, id, is_events=kind == "text/event-stream")
     if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
-        traffic.exceed(f"it encoded its answer as {coding:.40}, which was not requested")
+        traffic.fail_limit(f"it encoded its answer as {coding:.40}, which was not requested")
     if not is_post:  # the optional stream for messages that answer no request
         await traffic.spend(STREAM_COST)
         return
@@ -156,16 +156,16 @@ async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
         traffic.http_fault = f"it answered {status} {response.reason_phrase}".rstrip()
     elif kind == "text/html":
         traffic.http_fault = "it answered with an HTML page; check the address"
-    if request := traffic.open.get(id):
+    if request := traffic.open_requests.get(id):
         request.fault = traffic.http_fault
-        request.is_unknown = status in _UNKNOWN_SESSION and "mcp-session-id" in response.request.headers
+        request.is_session_unknown = status in _UNKNOWN_SESSION and "mcp-session-id" in response.request.headers
 
 
 class _Body(httpx2.AsyncByteStream):
     """The body of a response: one message, or a stream of server-sent events.
 
-    A message or an event is passed to the client only when it is complete. The client would parse a large message in
-    the trio thread, so the result of a large message is removed and stored in the ``OpenRequest``.
+    A message or an event is passed to the client only when it is complete. The result of a large message is taken out
+    and stored in the ``OpenRequest``, because the MCP client would parse it in the trio thread.
     """
 
     def __init__(self, stream: Any, traffic: Traffic, id: object, *, is_events: bool) -> None:  # noqa: ANN401
@@ -196,12 +196,12 @@ class _Body(httpx2.AsyncByteStream):
     async def _without_result(self, part: bytes) -> bytes:
         """Store the result of a large message or event. Return the message or event without the result.
 
-        Raise ``OverBoundError`` if it has too many values or is too large without the result.
+        Raise ``OverBoundError`` if the message has too many values, or is too large without the result.
         """
         row, traffic, others = part, self._traffic, list[bytes]()
         if self._is_events:
             if part.count(b"\n") + part.count(b"\r") > MAX_MESSAGE_VALUES:
-                traffic.exceed(f"it sent an event of more than {MAX_MESSAGE_VALUES:,} lines")
+                traffic.fail_limit(f"it sent an event of more than {MAX_MESSAGE_VALUES:,} lines")
             lines = [line for line in part.splitlines() if line]
             row = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
             others = [line for line in lines if not line.startswith(b"data:")]  # the event's name and id
@@ -213,7 +213,7 @@ class _Body(httpx2.AsyncByteStream):
         except ValueError:
             row = b"{}"  # the client reports it
         if len(row) > MAX_SMALL:
-            traffic.exceed(f"it sent a message of more than {MAX_SMALL:,} bytes besides its result")
+            traffic.fail_limit(f"it sent a message of more than {MAX_SMALL:,} bytes besides its result")
         return b"\n".join([*others, b"data: " + row, b"", b""]) if self._is_events else row
 
 

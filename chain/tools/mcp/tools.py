@@ -21,12 +21,12 @@ from chain.tools.allowances import SERVER_PREFIX
 from chain.tools.mcp.content import one_row
 
 MAX_TOOLS = 200
-"""Tools of one server: more would fill the model's context window."""
+"""The most tools of one server: more tools would fill the model's context window."""
 MAX_DESCRIPTION = 10_000
 MAX_SCHEMA = 30_000
 """The most characters of a tool's description, and of its schema."""
 MAX_OFFER_CHARS = 300_000
-"""Characters of all descriptions and schemas of one server."""
+"""The most characters of all descriptions and schemas of one server."""
 MAX_SCHEMA_VALUES, MAX_ALL_VALUES = 2_000, 10_000
 """The most values in one schema, and in all schemas of a server. Checking this many takes 2 s at most."""
 MAX_CHECKED_TOOLS = 2 * MAX_TOOLS
@@ -34,14 +34,14 @@ MAX_CHECKED_TOOLS = 2 * MAX_TOOLS
 MAX_LEVELS = 30
 """The most nested levels of a schema."""
 MAX_PROMPTS = 200
-"""Prompts of one server."""
+"""The most prompts of one server."""
 MAX_SERVER_TEXT = 300
-"""Characters shown of a prompt's description, of an error and of progress."""
+"""The most characters shown of a prompt's description, of an error and of a progress message."""
 MAX_NAMED_TOOLS = 3
 """The most names in the sentence about tools that were left out."""
 
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
-"""Characters that services do not accept in a name. Each is replaced by ``_``."""
+"""Matches a character that services do not accept in a name. Each such character is replaced by ``_``."""
 _MAX_NAME = 64
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _UNIONS = ("oneOf", "anyOf", "allOf")
@@ -50,7 +50,7 @@ _Json: TypeAlias = Mapping[str, Any]
 
 
 def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[OfferedTool, ...], str]:
-    """Return the usable tools of a server, and a sentence on those left out, if any. Slow: call it in a thread."""
+    """Return a server's usable tools, and a sentence on the tools left out, if any. Slow: call it in a thread."""
     found: dict[str, OfferedTool] = {}
     first: dict[str, _Json] = {}
     faults: list[str] = []
@@ -79,7 +79,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
             chars += len(description) + size
             values += parts
             if chars > MAX_OFFER_CHARS or values > MAX_ALL_VALUES:
-                raise ToolError("all of them together are too large")
+                raise ToolError("all tools of the server together are too large")
             assert isinstance(schema, dict)
             description, schema = _without_unions(description, schema)
             _check_schema(schema)
@@ -113,7 +113,7 @@ def _description(server: ToolServer, raw: _Json) -> str:
 
 
 def _measure(schema: object) -> tuple[int, int]:
-    """Return the counts of characters and values of a schema. Raise ``ToolError`` if it is too large or no object."""
+    """Count the characters and values of a schema. Raise ``ToolError`` if it is too large or describes no object."""
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         raise ToolError("its schema does not describe an object")
     levels = [level for _, level in _nested_values(schema)]
@@ -127,7 +127,7 @@ def _measure(schema: object) -> tuple[int, int]:
 
 
 def _without_unions(description: str, schema: _Json) -> tuple[str, _Json]:
-    """Move unions from the top level of a schema, where services refuse them, to the description. Return both."""
+    """Move unions, which services refuse at a schema's top level, to the description. Return description and schema."""
     unions = {key: schema[key] for key in _UNIONS if key in schema}
     if unions:
         description += f"\n\nThe input must fit this as well: {json.dumps(unions, ensure_ascii=False)}"
@@ -136,7 +136,7 @@ def _without_unions(description: str, schema: _Json) -> tuple[str, _Json]:
 
 
 def _check_schema(schema: _Json) -> None:
-    """Raise ``ToolError`` if a model service could refuse a schema. The check is slow."""
+    """Raise ``ToolError`` if a model service could refuse a schema. The check is slow: call it in a thread."""
     properties = schema.get("properties", {})
     if isinstance(properties, dict) and not all(map(_PROPERTY.fullmatch, properties)):
         raise ToolError("a parameter has a name with other characters than a-z, A-Z, 0-9, _, . and -")

@@ -1,7 +1,7 @@
 """Limits on the messages of one server, so that they do not delay key presses and other tasks.
 
 A connection whose server exceeds a limit is ended, and a sentence says which limit. A large message is parsed in a
-worker thread. The parser does not release the interpreter lock, so the values of a message are counted before.
+worker thread. The parser does not release the interpreter lock, so the values of a message are counted first.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ A message can contain the largest image that models accept. Parsing a message ta
 memory.
 """
 MAX_SMALL = 256 * 1024
-"""The most bytes of a message that is parsed in the trio thread, and of any message besides its result."""
+"""The most bytes of a message that is parsed in the trio thread, and of any message without its result."""
 MAX_MESSAGE_VALUES = 50_000
 """The most commas, opening brackets and strings in a message. Parsing this many takes 20 ms and 7 MB."""
 MAX_PER_S, READ_COST, VALUE_COST = 16 * 1024 * 1024, 8_192, 64
-"""The budget for a second, and what one read and one value cost of it. All are in bytes."""
+"""The bytes that a server may send in a second, and the bytes that one read and one value count as."""
 MAX_MESSAGES_PER_S = 2_000
 """The most messages in a second: more than any server needs to report its progress."""
 LARGE = "chain/large"
@@ -57,39 +57,39 @@ class OverBoundError(ToolError):
 
 @dataclass(slots=True)
 class OpenRequest:
-    """A request that waits for its answer. Stores what the client does not report about it.
+    """A request that waits for its answer, with facts about the answer that the client does not report.
 
-    ``fault`` is the fault of the HTTP response.
+    ``fault`` says what is wrong with the HTTP response; empty if nothing is.
     """
 
     fault: str = ""
-    is_unknown: bool = False
+    is_session_unknown: bool = False
     """Whether the server may no longer know the session."""
     large: dict[str, Any] | None = None
     """The result, if it was too large to be parsed in the trio thread. The client gets ``{LARGE: True}`` instead."""
 
 
 class Traffic:
-    """The budget and the state of one connection. ``gone`` is set when the connection has ended."""
+    """The state of one connection to a server, and its budget of received bytes per second."""
 
     def __init__(self) -> None:
         self.gone = trio.Event()
-        self.fault = self.closed = self.http_fault = ""
+        self.fault = self.closed_reason = self.http_fault = ""
         """Sentences on the exceeded limit, the closed stream and the latest fault over HTTP; empty if there is none."""
-        self.open: dict[Any, OpenRequest] = {}
+        self.open_requests: dict[Any, OpenRequest] = {}
         """The requests that wait for an answer, by id."""
         self.received = 0
-        """Total bytes of the complete messages."""
+        """The total bytes of the complete messages that the server has sent."""
         self.incomplete_bytes: dict[object, int] = {}
         """For each reader, the bytes of its incomplete message."""
         self._since, self._cost, self._rows = -math.inf, 0, 0
         self._parsing = trio.Lock()
 
-    def exceed(self, what: str) -> NoReturn:
-        """End the connection because of an exceeded limit. Raise ``OverBoundError`` with the sentence ``what``."""
-        self.fault = self.fault or what
+    def fail_limit(self, sentence: str) -> NoReturn:
+        """End the connection because of an exceeded limit. Raise ``OverBoundError`` with ``sentence``."""
+        self.fault = self.fault or sentence
         self.gone.set()
-        raise OverBoundError(what)
+        raise OverBoundError(sentence)
 
     async def spend(self, cost: int) -> None:
         """Count a cost in bytes. If the budget of the current second is used up, wait for the next second."""
@@ -107,7 +107,7 @@ class Traffic:
         """
         self.incomplete_bytes[holder] = size
         if size > MAX_MESSAGE_BYTES or sum(self.incomplete_bytes.values()) > MAX_INCOMPLETE_BYTES:
-            self.exceed(
+            self.fail_limit(
                 f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes, or {MAX_INCOMPLETE_BYTES:,} at once"
             )
         await self.spend(cost)
@@ -122,25 +122,25 @@ class Traffic:
         await self.spend(VALUE_COST * sum(map(row.count, (*_SIGNS, b'"'))) if is_small else 0)
         self._rows += 1
         if self._rows > MAX_MESSAGES_PER_S:
-            self.exceed(f"it sent more than {MAX_MESSAGES_PER_S:,} messages in a second")
+            self.fail_limit(f"it sent more than {MAX_MESSAGES_PER_S:,} messages in a second")
         return is_small
 
     async def parse(self, row: bytes, id: object = None) -> JSONRPCMessage:
         """Parse a large message in a thread. A result is moved to the open request that it answers.
 
-        ``id`` is the id of that request; ``None`` if it is in the message. Raise ``ValueError`` if the message is
+        ``id`` is the id of that request; ``None`` if the message contains it. Raise ``ValueError`` if the message is
         malformed, and ``OverBoundError`` if it has too many values or is a request.
         """
         async with self._parsing:  # one at a time, because of the memory
             if await _THREADS.run(partial(has_too_many_values, row)):
-                self.exceed(f"it sent a message of more than {MAX_MESSAGE_VALUES:,} values")
+                self.fail_limit(f"it sent a message of more than {MAX_MESSAGE_VALUES:,} values")
             message = await _THREADS.run(partial(parse_message, row))
-        if isinstance(message, JSONRPCResponse) and (request := self.open.get(id or message.id)):
+        if isinstance(message, JSONRPCResponse) and (request := self.open_requests.get(id or message.id)):
             request.large, message.result = message.result, {LARGE: True}
         if isinstance(message, JSONRPCNotification):
             message.params = None  # large parameters are of no use
         if isinstance(message, JSONRPCRequest):
-            self.exceed(f"it sent a request of more than {MAX_SMALL:,} bytes")
+            self.fail_limit(f"it sent a request of more than {MAX_SMALL:,} bytes")
         return message
 
 

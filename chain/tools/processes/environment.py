@@ -1,4 +1,4 @@
-"""The environments of programs, and the recognition of secrets by a variable's name and value."""
+"""Environments for programs, and a test of whether a variable is a secret, by its name and value."""
 
 from __future__ import annotations
 

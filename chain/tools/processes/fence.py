@@ -40,7 +40,7 @@ class Fence(NamedTuple):
     writable: Sequence[str] | int | None = None
     """The files and directories that the command may write; ``None`` allows all.
 
-    Either paths, of which missing ones are ignored, or the descriptor that ``rules`` returned for the same ``signals``.
+    Either paths, or the descriptor that ``rules`` returned for the same ``signals``. Missing paths are ignored.
     """
     network: bool = False
     """Whether to refuse all sockets, except connected pairs of stream sockets."""
@@ -148,7 +148,7 @@ def _landlock_abi() -> int:
 def rules(writable: Iterable[int] | None, *, signals: bool) -> int:
     """Return the descriptor of a new Landlock ruleset that limits writes.
 
-    It allows writes only to the files ``writable`` and below the directories ``writable``, which are descriptors.
+    ``writable`` are descriptors of the files, and of the directories with everything below them, that may be written;
     ``None`` allows all writes. With ``signals``, the ruleset also refuses signals to outside processes. A second
     ruleset for signals alone would refuse all moves between directories. Raise ``OSError`` if this kernel's Landlock
     does not support the restrictions.
@@ -194,7 +194,7 @@ def _restrict(ruleset: int) -> None:
 
 
 def _open_paths(paths: Iterable[str], flags: int = 0) -> Iterator[int]:
-    """Yield a descriptor of each path that exists. It is closed when the next one is requested."""
+    """Yield a descriptor of each path that exists. Each descriptor is closed when the next one is requested."""
     for path in paths:
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
@@ -207,7 +207,7 @@ def _open_paths(paths: Iterable[str], flags: int = 0) -> Iterator[int]:
 
 
 _HIDDEN = ("/dev", "/sys/kernel/debug")
-"""Directories whose devices are hidden. Debugfs is one because it shows root what USB keyboards send."""
+"""Directories whose devices are hidden. Debugfs is among them because it shows root what USB keyboards send."""
 
 _HIDDEN_SYSTEMS = (b"devtmpfs", b"devpts", b"debugfs")
 
@@ -293,8 +293,8 @@ _KEYS = ("add_key", "request_key", "keyctl")
 _TRACING = ("ptrace", "process_vm_writev", "pidfd_getfd")
 """Calls that can make another process open a socket.
 
-Debuggers need them for the command's own processes, and Landlock limits them to those. So they are refused only without
-Landlock.
+Debuggers need these calls for the command's own processes. Landlock limits the calls to these processes, so they are
+refused only without Landlock.
 """
 
 _QUEUES = ("mq_open", "mq_unlink", "msgget", "msgsnd", "msgrcv", "msgctl")
@@ -347,7 +347,7 @@ def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
     """Install a seccomp filter that enforces ``fence`` for the calling process.
 
     The filter also refuses calls that have the effect of a refused call. With ``has_others``, it refuses calls that
-    affect other processes. Raise ``OSError`` if it cannot be installed.
+    affect other processes. Raise ``OSError`` if the filter cannot be installed.
     """
     machine = os.uname().machine
     if machine not in _ARCHITECTURES or struct.calcsize("P") != 8:
@@ -365,7 +365,7 @@ def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
         lines.extend((_JUMP_IF_EQUAL, _TO_REFUSE, 0, _NUMBERS[name][column]) for name in names)
 
     def refuse_if(name: str, argument: int, *values: int, is_equal: bool = True, mask: int = 0xFFFFFFFF) -> None:
-        """Refuse a call if its masked argument is one of ``values``; without ``is_equal``, if it is not."""
+        """Refuse a call if its masked argument is one of ``values`` or, without ``is_equal``, none of them."""
         jumps = (_TO_REFUSE, 0) if is_equal else (0, _TO_REFUSE)
         tests = [(_JUMP_IF_EQUAL, *jumps, value) for value in values]
         test = [(_LOAD, 0, 0, argument), (_AND, 0, 0, mask), *tests, (_LOAD, 0, 0, _NUMBER)]
@@ -406,10 +406,10 @@ _SLAVES_ALL = (1 << 19) | (1 << 14)
 
 
 def enter_pid_namespace() -> None:
-    """Create a PID namespace. Its first process is the next one that this process forks. Raise ``OSError``.
+    """Create a PID namespace, whose first process is the next that this process forks. Raise ``OSError`` on failure.
 
-    The namespace also has its own System V shared memory, semaphores and message queues. If the user may not create it
-    otherwise, it is created in a user namespace, in which the ids of the user and group stay the same.
+    The namespace also has its own System V shared memory, semaphores and message queues. If the user may not create a
+    PID namespace directly, it is created in a new user namespace, in which the ids of the user and group stay the same.
     """
     try:
         _checked(_LIBC.unshare(_NEW_PIDS | _NEW_IPC), "unshare")
@@ -422,7 +422,7 @@ def enter_pid_namespace() -> None:
 
 
 def mount_own_proc() -> None:
-    """Mount a ``/proc`` that shows only this PID namespace, for this process and its children. Raise ``OSError``."""
+    """Mount a ``/proc`` of only this PID namespace for this process and its children. Raise ``OSError`` on failure."""
     _checked(_LIBC.unshare(_NEW_MOUNTS), "unshare")
     _checked(_LIBC.mount(None, b"/", None, ctypes.c_ulong(_SLAVES_ALL), None), "mount /")
     _checked(_LIBC.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(_MOUNT_FLAGS), None), "mount /proc")

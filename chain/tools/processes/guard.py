@@ -56,7 +56,7 @@ class GuardProcess:
         self._orphaned: list[socket.socket] = []
         """The control sockets of keepers that were killed, until nothing is left of their commands."""
         self._spare: tuple[int, socket.socket] | None = None
-        """A keeper that was forked in advance for the next command, because forking takes time, and a socket to it."""
+        """The pid of a keeper for the next command, forked in advance to save time, and a socket to it."""
         self._children = keeper.ChildList()
         self._pause_s = keeper.KILL_ROUND_S
 
@@ -111,8 +111,7 @@ class GuardProcess:
     def _fork_spare(self, *descriptors: int) -> tuple[int, socket.socket]:
         """Fork a keeper that waits for the descriptors of a command. Return its pid, and a socket to it.
 
-        The keeper closes its copies of ``descriptors``, because it receives them later by the socket. Raise
-        ``OSError``.
+        The keeper closes its copies of ``descriptors``, as it receives them later. Raise ``OSError`` on failure.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -161,7 +160,7 @@ class GuardProcess:
 
 
 def _receive_descriptors(source: socket.socket) -> list[int]:
-    """Receive a packet and return its descriptors. Programs do not inherit them.
+    """Receive a packet and return its descriptors, which programs do not inherit.
 
     Return an empty list at the end of the socket.
     """
@@ -214,10 +213,10 @@ def remove(folder: int, name: str, parent: int) -> None:
 
 
 def _remove_contents(folder: int, top: int) -> bool:
-    """Remove the contents of ``folder``, which is ``top`` or a directory in it. Return whether anything changed.
+    """Remove the contents of ``folder``, which is ``top`` or a directory in ``top``. Return whether anything changed.
 
-    In ``top``, each entry is removed. A directory further down is moved into ``top`` instead, and the next call with
-    ``top`` removes it. The reason is that directories can be nested more deeply than calls or open descriptors can be.
+    Directories can be nested more deeply than calls or open descriptors can be. So only a directory directly in ``top``
+    is removed. A directory further down is moved into ``top``, and the next call with ``top`` removes it.
     """
     has_changed = False
     for name in os.listdir(folder):

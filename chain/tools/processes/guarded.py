@@ -34,7 +34,7 @@ from chain.tools.processes.fence import Fence
 from chain.tools.processes.writable_paths import WritablePaths
 
 GONE_S = 5.0
-"""Seconds to wait until all processes of a killed program have ended. They usually need some milliseconds.
+"""Seconds to wait until all processes of a killed program have ended. The processes usually need some milliseconds.
 
 A process that hangs in the kernel (a dead network disk) cannot be killed, and must not block an interrupt for ever.
 """
@@ -49,7 +49,7 @@ _THREADS = Threads("processes")
 
 GUARD_LOST = "The guard of the commands was killed, so the command was ended; it may have had effects."
 KEEPER_LOST = "The process that watches over the command was killed, so the command was ended; it may have had effects."
-LEFT = f"What the command started could not be ended within {GONE_S:g} s: some of it may still run."
+LEFT = f"Some processes of the command could not be killed within {GONE_S:g} s and may still be running."
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +107,10 @@ class Guard:
     ) -> ExitStatus:
         """Run a program and pass its output (stdout and stderr) to ``on_output`` as it arrives.
 
-        Its standard input is ``input``, or ``/dev/null`` for ``None``. With a ``fence`` and ``paths``, it may write
-        only to ``paths`` and in ``folder``. All processes of the program are killed when it ends, after ``timeout_s``
-        seconds, or when the call is cancelled. All output is passed on before the call returns. Raise ``ToolError`` if
-        the program cannot be started, if its guard or keeper was killed, or if one of its processes cannot be killed.
+        Its standard input is ``input``, or ``/dev/null`` for ``None``. With a ``fence`` and ``paths``, the program may
+        write only to ``paths`` and in ``folder``. All its processes are killed when the program ends, after
+        ``timeout_s`` seconds, or when the call is cancelled. All output is passed on before the call returns. Raise
+        ``ToolError`` if the program cannot be started, its guard or keeper was killed, or a process cannot be killed.
         """
         streams = () if input is None else ("input",)
         async with self._start(argv, cwd, env, streams, fence, paths) as program:
@@ -152,9 +152,9 @@ class Guard:
                 paths.close()
 
     async def _ensure_started(self) -> tuple[_Process, int]:
-        """Start the guard process unless it is running. Return it, and a descriptor of ``folder``.
+        """Start the guard process unless it is running. Return the process, and a descriptor of ``folder``.
 
-        Raise ``ToolError`` if it cannot be started. The caller must have the lock ``_starting``.
+        Raise ``ToolError`` if the process cannot be started. The caller must have the lock ``_starting``.
         """
         if self._process is not None and self._process.process.poll() is not None:
             await self._process.close()
@@ -178,7 +178,7 @@ class Guard:
             raise
 
     def _remove_folder(self, folder: int, parent: int) -> None:
-        """Remove the directory if a killed guard has left it. Close the descriptors ``folder`` and ``parent``."""
+        """Remove the temporary directory if a killed guard has left it behind. Close its descriptors."""
         guard.remove(folder, self.folder.name, parent)
         os.close(folder)
         os.close(parent)
@@ -195,7 +195,7 @@ class Guard:
     ) -> AsyncIterator[GuardedProgram]:
         """Start a program with pipes for its output and for ``streams``. Kill its processes on exit from the block.
 
-        Raise ``ToolError`` if it cannot be started.
+        Raise ``ToolError`` if the program cannot be started.
         """
         async with self._starting:
             process, folder = await self._ensure_started()
@@ -242,7 +242,7 @@ class _Process:
 
     @classmethod
     async def start(cls, folder: int, parent: int, name: str) -> _Process:
-        """Start the process. Raise ``OSError`` if that fails."""
+        """Start the guard process. Raise ``OSError`` if that fails."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control = trio.socket.from_stdlib_socket(ours)
         descriptors = [theirs.fileno(), folder, parent]
@@ -283,7 +283,7 @@ class _Process:
 
 
 class GuardedProgram:
-    """A program under the guard, and our ends of its streams."""
+    """A program under the guard, and chain's ends of its streams."""
 
     output: trio.lowlevel.FdStream
     input: trio.lowlevel.FdStream
@@ -302,7 +302,7 @@ class GuardedProgram:
         self._is_killed = False
 
     def open_pipe(self, name: str, theirs: contextlib.ExitStack) -> int:
-        """Create a pipe for the stream ``name``, and store our end as the attribute of this name.
+        """Create a pipe for the stream ``name``, and store chain's end as the attribute of this name.
 
         Return the descriptor of the program's end, which ``theirs`` closes.
         """

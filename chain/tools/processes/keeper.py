@@ -5,8 +5,8 @@
     guard ── keeper ── command ── its descendants
     guard ── keeper ── first process of a PID namespace ── command ── its descendants
 
-A keeper is a child subreaper: a descendant that loses its parent becomes the keeper's child, so none can escape. With a
-PID namespace the kernel also kills everything in it together with its first process.
+A keeper is a child subreaper: a descendant that loses its parent becomes the keeper's child, so no process can escape.
+With a PID namespace the kernel also kills everything in it together with its first process.
 
 The guard and its keepers block all signals and wait for two of them: SIGCHLD, and SIGIO, which the kernel sends for a
 socket (``watch``). Waiting for signals needs no descriptor, so it works even after a command has lowered the
@@ -31,7 +31,7 @@ KILL_ROUND_S, MAX_SWEEP_S = 0.001, 1.0
 """The first and the longest pause between two rounds of killing, in seconds.
 
 A round finds the processes that were forked during the previous round. The pause is doubled after each round, so that
-trying costs little if a process cannot be killed: one that hangs in the kernel, or runs as another user by set-user-id.
+trying costs little if a process cannot be killed, because it hangs in the kernel or runs as another user (set-user-id).
 """
 
 MAX_REAPED = 1_000
@@ -107,8 +107,8 @@ class Keeper:
     def serve(self, control: socket.socket, descriptors: Sequence[int]) -> None:
         """Run the command that is requested on ``control``. Return when all its processes have ended.
 
-        ``descriptors`` are its output, and then the descriptors that the request names in ``with``. Those can be
-        ``input``, ``errors``, and ``rules``, the Landlock ruleset of its writes (``fence.rules``).
+        ``descriptors`` are the command's output, and then the descriptors that the request names in ``with``:
+        ``input``, ``errors``, and ``rules``, the Landlock ruleset of the command's writes (``fence.rules``).
         """
         request = _read_request(control)
         if request is None:
@@ -176,13 +176,13 @@ def _enter_namespace() -> bool:
 
 
 def watch(source: socket.socket) -> None:
-    """Make ``source`` non-blocking. Let the kernel send SIGIO to this process when it can be read or was closed."""
+    """Make ``source`` non-blocking. The kernel sends this process SIGIO when ``source`` can be read or was closed."""
     fcntl.fcntl(source, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(source, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
 
 
 def wait(timeout_s: float | None) -> None:
-    """Wait until a child has ended or stopped, a watched socket can be read, or the time (if not ``None``) is over."""
+    """Wait for the end or stop of a child, for data of a watched socket, or for the timeout (``None``: no timeout)."""
     if timeout_s is None:
         signal.sigwait(_WAKING)
     else:
@@ -225,10 +225,10 @@ _CHILDREN = "/proc/thread-self/children"
 
 
 class ChildList:
-    """The list of this process's children, including zombies. It may miss a child while others end.
+    """The list of this process's children, including zombies. It may miss a child if another exits during the read.
 
-    The kernel's file is opened only once, so that it can be read even after the limit of open files was lowered to
-    zero. On a kernel without this file (``CONFIG_PROC_CHILDREN``), all processes are searched.
+    ``/proc/thread-self/children`` is opened once, so that it stays readable after the limit of open files is lowered to
+    zero. If the kernel does not have it (``CONFIG_PROC_CHILDREN``), all of ``/proc`` is searched.
     """
 
     def __init__(self) -> None:
@@ -249,7 +249,7 @@ class ChildList:
         return [*map(int, read.split())]
 
     def first_children(self) -> list[int]:
-        """Return the pids of a few children. A fork storm can extend the whole list faster than it is read."""
+        """Return the pids of a few children. The whole list can grow faster than it is read, in a fork storm."""
         if self._file is None:
             return self.read()
         os.lseek(self._file, 0, os.SEEK_SET)
@@ -295,7 +295,7 @@ def _generations(pids: Iterable[int]) -> Iterator[list[int]]:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the pids of the children of a process, or of as many as can be listed."""
+    """Return the pids of a process's children, as far as they can be listed."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -307,7 +307,7 @@ def _children(pid: int) -> list[int]:
 def count_running(pids: Iterable[int]) -> int:
     """Return how many of these processes and their descendants are running. Zombies do not count.
 
-    Only the first ``MAX_COUNTED_PROCESSES`` of them are examined.
+    At most ``MAX_COUNTED_PROCESSES`` processes are examined.
     """
     count, counted = 0, 0
     for generation in _generations(pids):
@@ -337,8 +337,8 @@ def kill_tree(pids: Sequence[int]) -> None:
     """Kill these children of this process, and their descendants. Ignore processes that may not be killed.
 
     A killed process cannot fork, so each process is killed before its children are read. A descendant whose parent ends
-    meanwhile is missed. It becomes a child of the nearest subreaper, so the next round finds it. Dead processes among
-    ``pids`` are reaped and skipped: a fork storm leaves many, and reading the children of each takes long.
+    meanwhile is missed: it becomes a child of the nearest subreaper, where the next round finds it. Dead processes
+    among ``pids`` are reaped and skipped: a fork storm leaves many, and reading the children of each takes long.
     """
     _kill(pids)
     for generation in _generations(pid for pid in pids if not _is_reaped(pid)):

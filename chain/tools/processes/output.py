@@ -8,10 +8,10 @@ from collections import deque
 from chain.tools.processes.screen import Screen
 
 MAX_STORED = 1_000_000
-"""Characters that are stored of the start of an output, and of its end: far more than a result may have."""
+"""The most characters stored of an output's start, and of its end: far more than a result may have."""
 
 MAX_REPORT = 4_000
-"""Characters of one report to people: several screens."""
+"""The most characters of one report to people: several screens."""
 
 
 class Tail:
@@ -46,20 +46,20 @@ class Tail:
 class Output:
     """The start and the end of the output of a command, as a terminal shows it when the command has ended."""
 
-    def __init__(self, stored: int = MAX_STORED, reported: int = MAX_REPORT) -> None:
+    def __init__(self, max_stored: int = MAX_STORED, max_report: int = MAX_REPORT) -> None:
         self._screen = Screen()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._head: list[str] = []
-        self._room = stored
-        self._tail = Tail(stored)
-        self._reported = reported
-        self._unseen = Tail(reported)
+        self._room = max_stored
+        self._tail = Tail(max_stored)
+        self._max_report = max_report
+        self._unseen = Tail(max_report)
         self._has_begun_row = False
         """Whether the last call of ``take_unseen`` left a row without a line end."""
         self._size = 0
 
     def add(self, chunk: bytes, *, is_last: bool = False) -> None:
-        """Append a chunk, which may end in the middle of a character. With ``is_last``, it is the last one."""
+        """Append a chunk, which may end in the middle of a character. ``is_last`` marks the last chunk."""
         text = self._decoder.decode(chunk, final=is_last)
         self._unseen.add(text)
         text = self._screen.add(text) + (self._screen.end() if is_last else "")
@@ -71,7 +71,7 @@ class Output:
         self._tail.add(text)
 
     def end(self) -> None:
-        """Mark the end of the output. If it ends in the middle of a character, that character is replaced."""
+        """Mark the end of the output. An incomplete last character is replaced by U+FFFD."""
         self.add(b"", is_last=True)
 
     def text(self) -> str:
@@ -84,7 +84,7 @@ class Output:
     def note(self) -> str:
         """A sentence that says how many characters were not stored; empty if all were stored.
 
-        ``text`` says so too, but a result that is truncated may lose that row.
+        ``text`` contains such a row too, but a truncated result may lose the row.
         """
         left_out = self._tail.left_out
         return f"The output had {self._size:,} characters; {left_out:,} of them were not stored." if left_out else ""
@@ -108,6 +108,6 @@ class Output:
         self._has_begun_row = cut < len(text)
         if not cut:
             return ""
-        self._unseen = Tail(self._reported)
+        self._unseen = Tail(self._max_report)
         self._unseen.add(text[cut:])
         return f"[{left_out:,} characters not shown]\n{text[:cut]}" if left_out else text[:cut]

@@ -26,10 +26,10 @@ PROBE_S = 20.0
 
 
 class Protections(NamedTuple):
-    """Which restrictions of a ``fence.Fence`` this machine can enforce: ``writes`` is whether it can refuse writes.
+    """The restrictions of a ``fence.Fence`` that this machine can enforce, such as refusing writes.
 
-    ``namespace`` is whether a command can have its own PID namespace. It is used where it is available, and no
-    protection depends on it.
+    ``namespace`` says whether a command can have its own PID namespace. A namespace is used where it is available, but
+    no protection depends on it.
     """
 
     writes: bool = False
@@ -78,7 +78,7 @@ def _succeeds(attempt: Callable[[], bool]) -> bool:
 def _refuses(fence: Fence, *refused: Callable[[], object]) -> bool:
     """Enter a fence. Return whether it refuses all of the calls ``refused``.
 
-    Raise ``OSError`` if it cannot be entered, or if it refuses a call that every command needs.
+    Raise ``OSError`` if the fence cannot be entered, or if it refuses a call that every command needs.
     """
     enter(fence)
     os.close(os.open(__file__, os.O_RDONLY))

@@ -29,14 +29,14 @@ _MAX_NAMED = 3
 _WITHOUT = {
     "writes": "a command can write wherever you can, and read the keys in this program's environment",
     "network": "a command can use the network",
-    "unix_sockets": "a command can have your other programs act for it, by their Unix sockets",
+    "unix_sockets": "a command can make your other programs act for it through their Unix sockets",
     "signals": "a command can send signals to your other processes, and set their limits and priorities",
     "devices": "a command can use your terminals and other devices, and so read what you type",
 }
 """For each protection, what a command can do without it."""
 
-_EXPOSED = "a command can change this program, which is in a folder that it may write, and so do all that you can"
-"""What a command can do if the user made a directory of this program writable.
+_EXPOSED = "a command can change chain's own files, which are in a folder that it may write, and so do all that you can"
+"""What a command can do if the user made a directory with chain's own files writable.
 
 It replaces the text for ``writes`` if the machine supports that protection.
 """
@@ -50,13 +50,13 @@ _SIGNS = {
     "signals": r"\bkill\b.{0,99}operation not permitted|(?:set|change) (?:priority|affinity)",
     "writes": r"permission denied|\bEACCES\b|operation not permitted|\bEPERM\b",
 }
-"""For each protection, a pattern of the messages that programs print when it refuses a call.
+"""For each protection, a pattern of the messages that programs print when the protection refuses a call.
 
 Case is ignored. The first pattern that matches is used.
 """
 
 _SEARCHED = 4_000
-"""Characters at the end of an output that are searched for ``_SIGNS``."""
+"""The number of characters at the end of an output that are searched for ``_SIGNS``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ShellRules:
     protected: Protected = field(default_factory=Protected)
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def wanted_protections(self) -> frozenset[str]:
         """The names of the protections that the settings ask for."""
         if self.sandbox == "off":
             return frozenset()
@@ -96,7 +96,7 @@ class ShellRules:
         ``machine`` are the protections of the machine. Raise ``ToolError`` if a command may have redirected a path by a
         link.
         """
-        if not machine.writes or "writes" not in self.wanted:
+        if not machine.writes or "writes" not in self.wanted_protections:
             return None
         return WritablePaths(workspace, self.writable, self.protected.refused_places([workspace, *self.writable]))
 
@@ -113,7 +113,7 @@ class Sandbox:
     def active_protections(self) -> tuple[str, ...]:
         """The names of the active protections. ``unix_sockets`` is among them only if the network is allowed."""
         machine = self.machine._replace(writes=False) if self._is_exposed else self.machine
-        return tuple(name for name in _WITHOUT if name in self.rules.wanted and getattr(machine, name))
+        return tuple(name for name in _WITHOUT if name in self.rules.wanted_protections and getattr(machine, name))
 
     @property
     def gap_sentences(self) -> tuple[str, ...]:
@@ -129,12 +129,12 @@ class Sandbox:
 
     @property
     def missing_reason(self) -> str:
-        """Why no command may run, because ``strict`` needs a protection that is missing; empty if commands may run."""
-        lacking = self.rules.wanted - set(self.active_protections)
+        """Why no command may run: ``strict`` needs a protection that is missing. Empty if commands may run."""
+        lacking = self.rules.wanted_protections - set(self.active_protections)
         if self.rules.sandbox != "strict" or not lacking:
             return ""
         lacks = ", and ".join(f"{sentence} ({name})" for name, sentence in self._sentences.items() if name in lacking)
-        return f"strict, but on this machine {lacks}; set it to auto to use what there is"
+        return f"strict, but on this machine {lacks}; set it to auto to run with fewer protections"
 
     def closed_folders_sentence(self, workspace: Path) -> str:
         """Return a sentence about protected files inside writable directories; empty if there are none.
@@ -184,7 +184,7 @@ class Sandbox:
 
     @property
     def fence(self) -> Fence | None:
-        """The fence of a command; ``None`` if the sandbox is off. The writable paths are only in ``paths``."""
+        """The fence of a command, without the writable paths (``paths``); ``None`` if the sandbox is off."""
         if self.rules.sandbox == "off":
             return None
         named = (str(each.absolute()) for each in self.rules.writable)

@@ -7,7 +7,7 @@ import re
 from chain.text.plain import SEQUENCE, UNFINISHED
 
 HEIGHT = 24
-"""Rows of the screen, which can be overwritten. Earlier rows have scrolled out. Programs usually assume 24 rows."""
+"""Rows of the screen, which output can overwrite. Earlier rows have scrolled out. Programs usually assume 24 rows."""
 
 MAX_COLUMNS = 4_096
 """Columns of a row. A longer row scrolls out at once, so that overwriting a row is always cheap."""

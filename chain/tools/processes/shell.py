@@ -58,7 +58,7 @@ INSPECTION_PERIOD_S = 10.0
 """Seconds between two searches for changed protected files while a background job runs, perhaps for hours."""
 
 LONGEST_ROW = 400
-"""Characters that a result's summary has of the last row of output: more than front ends show."""
+"""The most characters of the last row of output in a result's summary: more than front ends show."""
 
 JOB_OUTPUT = 20_000
 """Bytes at the end of a job's output that are searched for refusals of the sandbox: a job may write for hours."""
@@ -69,7 +69,7 @@ MAX_FILES = 3
 _THREADS = Threads("shell")
 
 _COMPOUND = re.compile(r"[;|&<>$`\r\n]")
-"""Matches characters of a compound command: they end a command, or insert another command, a file or a variable."""
+"""Matches the characters that end a command, or that insert another command, a file or a variable."""
 
 
 class _CommandSubject(Subject):
@@ -77,7 +77,7 @@ class _CommandSubject(Subject):
 
     plural = "commands"
 
-    def pattern(self, text: str) -> str:
+    def normalize_pattern(self, text: str) -> str:
         if _COMPOUND.search(text):
             never = "a pattern never matches a command with ; | & < > $ ` or a line break"
             raise UserError(f"{never}; plain shell allows all")
@@ -149,16 +149,16 @@ class _Shell:
     ) -> ToolOutput:
         """Run a command in bash and return its output (stdout and stderr) and exit code.
 
-        It has no input and ends with bash: nothing that it starts in the background stays. `workdir` is relative to the
-        workspace, or absolute in a directory that the user added. After `timeout_s` seconds it is stopped. Depending on
-        the user's settings it can write only in these and in $TMPDIR, and has no network. If this program itself is in
-        the workspace, nothing can be made, moved or removed in the folders above its files, which may be the top of the
-        workspace. If the result ends with `[sandbox: ... denied; approve with KEY]`, the user can allow that when you
-        run the same command again.
+        The command has no input. When bash ends, everything that it has started in the background is ended too.
+        `workdir` is relative to the workspace, or absolute in a directory that the user added. After `timeout_s`
+        seconds the command is stopped. Depending on the user's settings it can write only in the workspace, in added
+        directories and in $TMPDIR, and has no network. If chain itself is in the workspace, nothing can be made, moved
+        or removed in the folders that contain its files. If the result ends with `[sandbox: ... denied; approve with
+        KEY]`, the user can allow that when you run the same command again.
 
-        With `background` it returns `[job J1 started]` at once. The command runs without a time limit until it ends or
-        this session does; at most 8 run. A message `[JOB J1] ...` reports its end. With `wake` that message also starts
-        a run if none is active. `job_output` and `job_kill` read its output and end it.
+        With `background` the tool returns `[job J1 started]` at once. The command runs without a time limit, until it
+        or this session ends; at most 8 run. A message `[JOB J1] ...` reports the end. With `wake` that message also
+        starts a run if none is active. `job_output` reads the job's output, and `job_kill` ends the job.
         """
         call = await self._check(ctx, command, timeout_s, workdir, background, wake)
         if ctx.approved is not UNASKED and ctx.approved != call.preview:
@@ -214,7 +214,7 @@ class _Shell:
         self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, background: bool, wake: bool
     ) -> _Call:
         """Check a call, and return it with its sandbox and preview. Raise ``ToolError`` if the command must not run."""
-        how = _job_sentence(timeout_s, wakes=wake) if background or wake else ""
+        job_sentence = _job_sentence(timeout_s, wakes=wake) if background or wake else ""
         if not command.strip():
             raise ToolError("The command is empty.")
         if "\0" in command:
@@ -229,7 +229,7 @@ class _Shell:
         box, folder = await _THREADS.run(lambda: self._sandbox(ctx, workdir), abandon_on_cancel=True)
         if why := box.missing_reason:
             raise ToolError(f"The command was not run: tools.shell.sandbox is {why}.")
-        return _Call(box, folder, _preview(ctx.workspace, command, timeout_s, workdir, box, folder, how))
+        return _Call(box, folder, _preview(ctx.workspace, command, timeout_s, workdir, box, folder, job_sentence))
 
     def _sandbox(self, ctx: ToolContext, workdir: str) -> tuple[Sandbox, Path]:
         """Return the sandbox of a command, and the real path of its directory. Call it in a thread.
@@ -237,7 +237,7 @@ class _Shell:
         Raise ``ToolError`` if ``workdir`` is not a directory.
         """
         folder = resolve_existing(ctx.root_of(workdir), workdir)
-        rules = replace(self.rules, writable=(*self.rules.writable, *self._writable_of(ctx)))
+        rules = replace(self.rules, writable=(*self.rules.writable, *self._writable_directories(ctx)))
         if not folder.is_dir():
             name = printable_path(PurePath(workdir))
             raise ToolError(f"{name} is not a folder; workdir is the folder that the command runs in.")
@@ -245,12 +245,12 @@ class _Shell:
         paths = self.guard.writable_paths(lambda: rules.writable_paths(machine, ctx.workspace), ctx.added_directories)
         return Sandbox(rules, machine, paths), folder
 
-    def _writable_of(self, ctx: ToolContext) -> list[Path]:
-        """Return the directories that the user added, except those inside a protected place, such as the packages."""
+    def _writable_directories(self, ctx: ToolContext) -> list[Path]:
+        """Return the added directories that a command may write: those outside protected folders, such as Python's."""
         if not ctx.added_directories:
             return []
         refused = self.rules.protected.refused_places([ctx.workspace])
-        return [each for each in ctx.added_directories if not is_in(str(each), refused.kept - refused.wide)]
+        return [each for each in ctx.added_directories if not is_in(str(each), refused.places - refused.wide_folders)]
 
     @asynccontextmanager
     async def _reporting_changes(self, ctx: ToolContext, call: _Call, *, is_job: bool) -> AsyncIterator[None]:
@@ -303,7 +303,7 @@ class _Shell:
 
 
 def _preview(
-    workspace: Path, command: str, timeout_s: float, workdir: str, box: Sandbox, folder: Path, how: str
+    workspace: Path, command: str, timeout_s: float, workdir: str, box: Sandbox, folder: Path, job_sentence: str
 ) -> Preview:
     elsewhere = printable_path(PurePath(workdir)) if PurePath(workdir) != PurePath() else ""
     conditions = [f"in {escape_lookalikes(elsewhere)}"] if elsewhere else []
@@ -316,13 +316,13 @@ def _preview(
         for sentence in (box.extra_writable_sentence(workspace), box.closed_folders_sentence(workspace))
         if sentence
     ]
-    head += [how] if how else []
+    head += [job_sentence] if job_sentence else []
     head += [f"{', '.join(conditions)}:"] if conditions else []
     first, *more = escape_lookalikes(command).split("\n")
     rows = [f"$ {first}", *(f"> {row}" for row in more)] if head or more else [first]
     # In another directory the same text is another command, which must not match the same pattern.
     subject = f"cd -- {shlex.quote(elsewhere)} || exit; {command}" if elsewhere else command
-    start = digest(json.dumps([command, str(folder), *([how] if how else [])]).encode())
+    start = digest(json.dumps([command, str(folder), *([job_sentence] if job_sentence else [])]).encode())
     return Preview(
         "\n".join([*head, *rows]), subject, start, "subject", box.active_protections, escalations=box.escalations
     )

@@ -26,7 +26,7 @@ class WritablePaths:
     """The files and directories that commands may write. The constructor opens them, and blocks.
 
     It opens them before the first command runs, because a command could later replace a path by a link. ``workspace``
-    and ``writable`` are the paths that the user chose. Missing ones are left out. Raise ``ToolError`` if a path is
+    and ``writable`` are the paths that the user chose. Missing paths are left out. Raise ``ToolError`` if a path is
     behind a link that is inside another of the chosen paths: a command of an earlier session may have created the link.
     """
 
@@ -36,16 +36,16 @@ class WritablePaths:
             *links, place = links_and_target(str(path))
             if any(is_in(link, {each for each in chosen if each != place}) for link in links):
                 raise ToolError(f"{printable_path(path)} is behind a link that a command may change; name its target.")
-        self.is_exposed = any(is_in(each, refused.kept - refused.wide) for each in chosen)
-        """Whether commands may change this program, because the user made one of its directories writable."""
-        closed = {parent for place in refused.kept | refused.open for parent in parent_folders(place)}
-        self._protected, self._closed = refused.kept, closed | refused.open
+        self.is_exposed = any(is_in(each, refused.places - refused.wide_folders) for each in chosen)
+        """Whether commands may change chain's own files, because the user made a directory with such files writable."""
+        closed = {parent for place in refused.places | refused.code_folders for parent in parent_folders(place)}
+        self._protected, self._closed = refused.places, closed | refused.code_folders
         inside = (
-            each for each in refused.kept if is_in(each, chosen) and refused.kept.isdisjoint(parent_folders(each))
+            each for each in refused.places if is_in(each, chosen) and refused.places.isdisjoint(parent_folders(each))
         )
         self.protected = tuple(sorted(inside))
         """The protected files and directories inside directories that commands may write."""
-        outside = (each for each in self._closed if not is_in(each, refused.kept))
+        outside = (each for each in self._closed if not is_in(each, refused.places))
         self.closed_folders = () if self.is_exposed else tuple(sorted(each for each in outside if is_in(each, chosen)))
         """The directories in which commands cannot create, move or remove anything directly."""
         self._descriptors: list[int] = []

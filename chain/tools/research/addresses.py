@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 IPAddress: TypeAlias = IPv4Address | IPv6Address
 
 MAX_URL = 2_000
-"""Characters of a URL; servers refuse longer ones."""
+"""The most characters of a URL; servers refuse longer URLs."""
 
 _HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?", re.I)
 _NO_URL = "is not a valid address, such as https://example.org/page"
@@ -39,11 +39,11 @@ The marker is in the 32 bits before the IPv4 address.
 
 
 class SourceError(Exception):
-    """A source that cannot be read. The message continues a sentence that begins with its name: ``answered 404``."""
+    """A source that cannot be read. The message continues a sentence that begins with the source: ``answered 404``."""
 
 
 def parse_url(address: str, base: httpx2.URL | None = None) -> httpx2.URL:
-    """Parse the URL of a page, which may be relative to ``base``. Raise ``SourceError`` if it must not be requested."""
+    """Parse the URL of a page, which may be relative to ``base``. Raise ``SourceError`` if it is refused."""
     import httpx2
 
     try:
@@ -64,7 +64,7 @@ def parse_url(address: str, base: httpx2.URL | None = None) -> httpx2.URL:
 
 
 def host_in(url: httpx2.URL) -> str:
-    """Return the host of a URL in the ASCII form that connections use. In this form, no two hosts look alike."""
+    """Return the host of a URL in the ASCII form that connections use, in which no two hosts look alike."""
     return url.raw_host.decode("ascii")
 
 
@@ -82,7 +82,7 @@ def normalize_host(host: str) -> str:
 
 
 def parse_ip(host: str) -> IPAddress | None:
-    """Parse a host as an IP address. Return ``None`` if it is a name.
+    """Parse a host as an IP address. Return ``None`` if the host is a name.
 
     If an IPv6 address contains an IPv4 address, return the IPv4 address.
     """

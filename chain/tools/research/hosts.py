@@ -49,23 +49,23 @@ def covers(entries: Iterable[str], host: str) -> bool:
 class HostApprovals:
     """The approvals of the hosts that one call of ``research`` visits. A decision is valid until the call ends.
 
-    ``by_user`` are the hosts that the user's own lines named.
+    ``user_hosts`` are the hosts that the user's own lines named.
     """
 
     def __init__(self, asking: Asking, entries: Sequence[str]) -> None:
-        self.by_user: frozenset[str] = frozenset()
+        self.user_hosts: frozenset[str] = frozenset()
         self._asking = asking
         self._entries = entries
         self._decisions: dict[str, str] = {}
         """For each host or IP address, the reason for its refusal; empty if it was approved."""
 
     async def check_host(self, host: str, urls: Sequence[str]) -> None:
-        """Ask the user to approve a host if needed, and show these URLs. Raise ``HostRefused`` if it is refused."""
-        if covers(self._entries, host) or normalize_host(host) in self.by_user:
+        """Ask the user to approve a host if needed, and show these URLs. Raise ``HostRefused`` if the user refuses."""
+        if covers(self._entries, host) or normalize_host(host) in self.user_hosts:
             return
         shown = [truncate(url, MAX_URL_CHARS) for url in urls[:MAX_SHOWN_URLS]]
         if len(urls) > MAX_SHOWN_URLS:
-            shown.append(f"and {len(urls) - MAX_SHOWN_URLS} more there")
+            shown.append(f"and {len(urls) - MAX_SHOWN_URLS} more pages there")
         await self._ask(host, "\n".join([f"research visits {host}:", *shown]))
 
     async def check_ips(self, host: str, ips: Iterable[IPAddress]) -> None:
@@ -74,7 +74,7 @@ class HostApprovals:
         if name == "localhost" or name.endswith(".localhost"):  # RFC 6761
             return
         for ip in ips:
-            is_users = name in self.by_user and any(ip in network for network in _LOCAL)
+            is_users = name in self.user_hosts and any(ip in network for network in _LOCAL)
             if is_public(ip) or is_users or covers(self._entries, str(ip)):
                 continue
             what = "of this machine" if ip.is_loopback else "that is not public"

@@ -3,9 +3,9 @@
 A hostile page of 5 MB can keep an HTML parser busy for hours, with the interpreter's lock held. A thread of chain would
 then stop all of chain; a process can be killed, and its memory and processor time are limited.
 
-Arguments: the folder that contains selectolax, ``html`` or ``text``, and the charset of the ``Content-Type`` header or
-an empty string. An output row is in UTF-8, and has the number of a paragraph (HTML) or of a line (text), a tab, and the
-text. ``paragraphs`` defines what counts as a paragraph.
+Arguments: the folder that contains selectolax; the kind of page, ``html`` or ``text``; and the charset of the
+``Content-Type`` header, or an empty string. An output row is in UTF-8, and has the number of a paragraph (HTML) or of a
+line (text), a tab, and the text. ``paragraphs`` defines what counts as a paragraph.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PIECE = re.compile(rf"(?s).{{1,{MAX_PIECE}}}(?:(?<=\W)|\Z)|.{{1,{MAX_PIECE}}}")
 _HIDDEN = ["script", "style", "noscript", "template", "svg", "math", "object", "iframe"]
 _BLOCK = """:not(a, abbr, acronym, b, bdi, bdo, big, cite, code, data, del, dfn, em, font, i, ins, kbd, label, mark,
     nobr, q, rp, rt, ruby, s, samp, small, span, strike, strong, sub, sup, td, th, time, tt, u, var, wbr)"""
-"""Matches elements that end a paragraph. Cells of a table row do not: a single cell says little."""
+"""Matches elements that end a paragraph. Table cells do not end a paragraph, because a single cell says little."""
 
 _BREAK = "\x1e"
 """The character that separates paragraphs while the text is extracted."""
@@ -56,7 +56,7 @@ _WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252"}
 def decode(raw: bytes, charset: str, *, is_html: bool) -> str:
     """Decode a page by its byte order mark, the ``charset`` of its header or its ``meta`` tag.
 
-    The first usable one counts. If there is none, decode valid UTF-8 as such, and other bytes as Windows-1252.
+    The first of the three that names a known encoding is used, or else UTF-8 or, for invalid UTF-8, Windows-1252.
     """
     mark = next((codec for mark, codec in _BOMS.items() if raw.startswith(mark)), "")
     meta = _META.search(raw, 0, 2048) if is_html else None

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     import httpx2
 
 SOURCE_S = 30.0
-"""Seconds to visit a source. The time while a question is open does not count."""
+"""The most seconds to visit a source. The time while a question is open does not count."""
 
 MAX_SOURCE_BYTES = 5 * 1024 * 1024
-"""Bytes of a source that are read, after decompression: more than any page that people read."""
+"""The most bytes of a source that are read, after decompression: more than any page that people read."""
 
 HOST_CONNECT_S = 10.0
 """Seconds to connect to one of a host's IP addresses, so that there is time left for another."""
@@ -61,7 +61,7 @@ CLOSE_S = 1.0
 
 MAX_REDIRECTS = 5
 MAX_IPS = 4
-"""IP addresses of a host that are tried."""
+"""The most IP addresses of a host that are tried."""
 
 _HTML = ("text/html", "application/xhtml+xml")
 _TEXT = re.compile(r"text/.+|application/(?:json|xml|yaml|javascript)|.+\+(?:json|xml)|")
@@ -72,9 +72,9 @@ _THREADS = Threads("pages")
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """A fetched page. ``address`` is that after all redirects, and ``was_cut`` says that ``raw`` is not the whole page.
+    """A fetched page. ``address`` is the address after all redirects; ``was_cut`` says whether ``raw`` lacks the rest.
 
-    ``kind`` and ``charset`` are those that the server declared.
+    ``charset`` is the charset that the server declared; empty if it declared none.
     """
 
     address: str
@@ -84,8 +84,8 @@ class WebPage:
     was_cut: bool
 
 
-async def fetch(address: str, approvals: HostApprovals, later: Collection[str] = ()) -> WebPage:
-    """Fetch the page at an address, and follow redirects. A question about a host also shows its ``later`` addresses.
+async def fetch(address: str, approvals: HostApprovals, other_addresses: Collection[str] = ()) -> WebPage:
+    """Fetch a page, and follow redirects. Questions about a host also show its URLs in ``other_addresses``.
 
     Raise ``HostRefused`` if the host of the address is refused, and ``SourceError`` for any other failure, such as a
     refused host of a redirect.
@@ -94,7 +94,7 @@ async def fetch(address: str, approvals: HostApprovals, later: Collection[str] =
     with trio.move_on_after(SOURCE_S) as limit:
         for hop in range(MAX_REDIRECTS + 1):
             host = host_in(url)
-            same_host = (each for each in later if each != address and host_of(each) == normalize_host(host))
+            same_host = (each for each in other_addresses if each != address and host_of(each) == normalize_host(host))
             try:
                 with _paused(limit):
                     await approvals.check_host(host, [str(url), *same_host])
@@ -125,7 +125,7 @@ def _paused(limit: trio.CancelScope) -> Iterator[None]:
 
 
 async def _resolve(host: str) -> dict[str, IPAddress]:
-    """Resolve a host. Return its IP addresses, with their texts as keys, in the order to try. Raise ``SourceError``."""
+    """Resolve a host to its IP addresses, by their texts, in the order to try. Raise ``SourceError`` if it has none."""
     try:
         found = await trio.socket.getaddrinfo(host, None, type=trio.socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -166,7 +166,7 @@ async def _get(url: httpx2.URL, targets: Sequence[str]) -> WebPage | httpx2.URL:
                 except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                     failure = error
                 else:
-                    return await _answer(url, response)
+                    return await _handle_response(url, response)
             assert failure is not None
             raise failure
         finally:
@@ -185,7 +185,7 @@ def _tls(url: httpx2.URL) -> ssl.SSLContext:
         raise SourceError(f"cannot be reached: the trusted certificates cannot be read ({error})") from None
 
 
-async def _answer(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx2.URL:
+async def _handle_response(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx2.URL:
     import httpx2
 
     headers = response.headers
@@ -210,7 +210,7 @@ async def _answer(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx
 
 
 async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
-    """Return the first ``MAX_SOURCE_BYTES`` of the decompressed body, and whether there are more.
+    """Return the first ``MAX_SOURCE_BYTES`` of the decompressed body, and whether the body has more bytes.
 
     Raise ``SourceError`` if the body cannot be decompressed.
     """
@@ -235,7 +235,7 @@ async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
 
 
 def _fetch_problem(error: BaseException) -> str:
-    """Return the reason why a page could not be fetched, from the first error in the chain of causes that has one."""
+    """Return why a page could not be fetched: the reason of the first known error among ``error`` and its causes."""
     import httpx2
 
     if isinstance(error, httpx2.ConnectTimeout):
@@ -273,8 +273,8 @@ async def text_of_page(page: WebPage, guard: Guard) -> list[Row]:
         raise SourceError(
             "was fetched, but its text could not be extracted: its HTML is too deeply nested, too large or malformed"
         )
-    where = f"{page.address}: {'paragraph' if page.kind == 'html' else 'line'} "
-    return await _THREADS.run(partial(_rows, where, bytes(written)), abandon_on_cancel=True)
+    prefix = f"{page.address}: {'paragraph' if page.kind == 'html' else 'line'} "
+    return await _THREADS.run(partial(_rows, prefix, bytes(written)), abandon_on_cancel=True)
 
 
 def _library() -> str:
@@ -285,6 +285,6 @@ def _library() -> str:
     return os.path.dirname(os.path.dirname(selectolax.origin))
 
 
-def _rows(where: str, output: bytes) -> list[Row]:
+def _rows(prefix: str, output: bytes) -> list[Row]:
     rows = (line.partition("\t") for line in output.decode().split("\n") if line)
-    return [Row(where, int(n), text) for n, _, text in rows]
+    return [Row(prefix, int(n), text) for n, _, text in rows]

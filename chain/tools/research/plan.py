@@ -35,14 +35,14 @@ _HOST = re.compile(r"(?:localhost|(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+)(?::\d{1,5})?
 class ResearchPlan:
     """The sources of a call, how they are searched, and ``notes`` on the changes by the user's lines.
 
-    Each source is either ``waiting``, ``visited`` or ``skipped``. ``by_user`` are those that the user's lines added.
+    Each source is either ``waiting``, ``visited`` or ``skipped``. The user's lines added ``user_sources``.
     """
 
     topic: str
     waiting: list[str]
     visited: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    by_user: set[str] = field(default_factory=set)
+    user_sources: set[str] = field(default_factory=set)
     ignored: list[str] = field(default_factory=list)
     preferred: list[str] = field(default_factory=list)
     focus: str = ""
@@ -54,8 +54,8 @@ class ResearchPlan:
         return cls(topic, list(dict.fromkeys(map(normalize_name, sources))))
 
     @property
-    def counts(self) -> str:
-        """The counts of visited and skipped sources, as the last row of a result. Waiting sources count as skipped."""
+    def counts_row(self) -> str:
+        """The last row of a result: how many sources were visited and skipped. Waiting sources count as skipped."""
         return f"[{len(self.visited)} visited, {len(self.skipped) + len(self.waiting)} skipped]"
 
     def steer(self, adjustment: Adjustment) -> None:
@@ -96,7 +96,7 @@ class ResearchPlan:
 
     def _add(self, name: str) -> None:
         note = f"also check: {name}"
-        self.by_user.add(name)
+        self.user_sources.add(name)
         if name in self.waiting:
             note += ", which is in the list already"
         elif name in self.visited:
@@ -130,7 +130,7 @@ def may_be_host(name: str) -> bool:
 
 
 def is_named(source: str, wanted: str) -> bool:
-    """Return whether ``wanted`` means a source: it is the source's name, or a part of the name in whole words."""
+    """Return whether ``wanted`` is the name of a source, or consists of whole words of the name."""
     wanted = re.escape(normalize_name(wanted).casefold())
     return re.search(rf"(?<!\w){wanted}(?!\w)", source.casefold()) is not None
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 MAX_TERMS = 32
-"""Terms of a topic that are used. With more, nearly every row would match."""
+"""The most terms of a topic that are used. With more terms, nearly every row would match."""
 
 STOP_WORDS = frozenset(
     """a about all also an and any are as at be been but by can could did do does for from had has have how i if in
@@ -25,9 +25,9 @@ _WORD = re.compile(r"\w+")
 
 
 class Row(NamedTuple):
-    """A row of a source. ``where`` and ``n`` make up its location: for line 12, ``docs/a.md:`` and 12."""
+    """A row of a source. ``prefix`` and ``n`` make up its location: for line 12, ``docs/a.md:`` and 12."""
 
-    where: str
+    prefix: str
     n: int
     text: str
 

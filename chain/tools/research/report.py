@@ -1,8 +1,8 @@
 """Selects what the result of ``research`` shows of each source, within a shared limit. Pure.
 
-For each source, the result shows its title and beginning, then the best matches, each with the rows next to it. If only
-one source was read, the result shows it whole, as far as it fits. Each row is shown once, as in grep: ``N: text`` if it
-matches the topic, ``N- text`` if it does not.
+For each source, the result shows its title and beginning, then the best places: matches, each with the rows next to it.
+If only one source was read, the result shows the source whole, as far as it fits. Each row is shown once, as in grep:
+``N: text`` if it matches the topic, ``N- text`` if it does not.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from chain.tools.research.plan import ResearchPlan
 from chain.tools.research.ranking import Row, Scorer
 
 MAX_RESULT = 24_000
-"""Characters for all sources together. This is less than the default limit of a tool result."""
+"""The most characters for all sources together. This is less than the default limit of a tool result."""
 
 MAX_OPENING = 1_500
-"""Characters of a source's beginning."""
+"""The most characters of a source's beginning, if several sources were read."""
 
 MAX_PLACES = 12
 """The most matches that are shown of a source: enough to choose the file or page to read."""
@@ -32,7 +32,7 @@ MAX_CONTEXT_ROW = 300
 """The most characters of a row that is not a match: a heading, a note or a row next to a match."""
 
 MIN_ROW = 20
-"""The fewest characters to which a row is truncated: a shorter one would say nothing."""
+"""The fewest characters to which a row is truncated: a shorter row would say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Report:
 
         If ``is_alone``, no other source was read, and the opening can use the whole space.
         """
-        head = ["", f"## {on_one_row(self.name)}: {self.outcome}"]
+        head = ["", f"## {to_one_row(self.name)}: {self.outcome}"]
         room -= sum(len(row) + 1 for row in (*head, self.heading, _hidden(self.matches), *self.notes))
         opening = self.opening or ()
         if not is_alone:
@@ -105,7 +105,7 @@ def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
     is_preferred = any(scorer.prefers(rows[n].text) for n in best)
     left_out = len(scorer.rank(ignored))
     note = f"{pluralize(left_out, 'place')} left out (ignore: {', '.join(plan.ignored)}, from the user's line)."
-    focus = f", focus: {on_one_row(plan.focus)}" if plan.focus else ""
+    focus = f", focus: {to_one_row(plan.focus)}" if plan.focus else ""
     return Report(
         name,
         outcome=f"{pluralize(len(matches), 'place')} found{focus}",
@@ -133,7 +133,7 @@ def render(reports: Sequence[Report], room: int = MAX_RESULT) -> list[str]:
     ]
 
 
-def on_one_row(text: str) -> str:
+def to_one_row(text: str) -> str:
     """Return a text on one row, truncated if it is long."""
     return truncate(" ".join(text.split()), MAX_CONTEXT_ROW)
 
@@ -143,21 +143,21 @@ def _hidden(places: int) -> str:
 
 
 def _all_lines(title: str, rows: Sequence[Row], matches: Collection[int]) -> Iterator[Line]:
-    """Yield the title and all rows, with a line for each new place. The caller takes as many as fit."""
+    """Yield the title and all rows, with a line above the rows of each file or page. The caller uses what fits."""
     if title:
         yield Line(truncate(title, MAX_OPENING))
     for n, row in enumerate(rows):
-        if n == 0 or row.where != rows[n - 1].where:
-            yield Line(f"{row.where}N")
+        if n == 0 or row.prefix != rows[n - 1].prefix:
+            yield Line(f"{row.prefix}N")
         yield _line(n, row, is_match=n in matches)
 
 
 def _place(n: int, rows: Sequence[Row], scorer: Scorer) -> list[Line]:
     """Return the line of the match ``n``, then the lines of the rows next to it."""
-    where, number, text = rows[n]
-    lines = [Line(f"{where}{number}: {excerpt(text, scorer.position(text))}", n, is_match=True)]
+    prefix, number, text = rows[n]
+    lines = [Line(f"{prefix}{number}: {excerpt(text, scorer.position(text))}", n, is_match=True)]
     for k in range(max(n - CONTEXT_ROWS, 0), min(n + CONTEXT_ROWS + 1, len(rows))):
-        if k != n and rows[k].where == where:
+        if k != n and rows[k].prefix == prefix:
             line = _line(k, rows[k], is_match=scorer.score(rows[k].text) > 0)
             lines.append(line._replace(text=f"  {truncate(line.text, MAX_CONTEXT_ROW)}"))
     return lines

@@ -31,7 +31,7 @@ from chain.tools.research.page_text import MAX_ROWS, pieces
 from chain.tools.research.pages import MAX_SOURCE_BYTES, SOURCE_S, fetch, text_of_page
 from chain.tools.research.plan import MAX_NAME, ResearchPlan, is_address, may_be_host
 from chain.tools.research.ranking import Row, terms_of
-from chain.tools.research.report import MAX_RESULT, Report, Source, on_one_row, render, report_of
+from chain.tools.research.report import MAX_RESULT, Report, Source, render, report_of, to_one_row
 from chain.tools.tool import Subject, Tool, ToolContext, tool
 
 MAX_SOURCES = 50
@@ -48,7 +48,7 @@ _THREADS = Threads("research")
 class _Hosts(Subject):
     plural = "hosts"
 
-    def pattern(self, text: str) -> str:
+    def normalize_pattern(self, text: str) -> str:
         """Return a pattern for hosts in lower case. Raise ``UserError`` if no host can match it."""
         if (":" in text and (parse_ip(text) is None or "[" in text)) or re.search(r"[/@\s]", text):
             raise UserError("a host is a name such as example.org, without https:// and without a path or port")
@@ -73,9 +73,9 @@ def research_tools(hosts: tuple[str, ...], guard: Guard) -> tuple[Tool, ...]:
 
         `topic` is what to search for: a few specific words. `sources` has 1 to 50 paths relative to the workspace and
         http(s) addresses, in the order in which they are visited. The result has the beginning of each source, then the
-        best matches, as PATH:LINE: text and ADDRESS: paragraph N: text, each with the rows next to it (N: if they match
-        too, else N-). A single source is returned whole, as far as it fits: to read a page, name no other source. The
-        user can redirect a running call; the result says what was changed.
+        best matches, as PATH:LINE: text and ADDRESS: paragraph N: text, each with the rows next to it, as N: text if
+        they match too, else as N- text. A single source is returned whole, as far as it fits: to read a page, name no
+        other source. The user can redirect a running call; the result says what was changed.
         """
         if not terms_of(topic) or len(topic) > MAX_TOPIC:
             raise ToolError(f"The topic must have 1 to {MAX_TOPIC:,} characters and not be blank.")
@@ -116,11 +116,11 @@ class _Research:
         notes, skipped = len(plan.notes), len(plan.skipped)
         plan.steer(adjustment)
         for name in plan.skipped[skipped:]:
-            self._ctx.progress(f"{on_one_row(name)}: skipped, as you said")
+            self._ctx.progress(f"{to_one_row(name)}: skipped, as you said")
             self._reports[name] = Report(name, "skipped, as the user said")
         if len(plan.skipped) <= skipped:  # each skipped source has its own row
             for note in plan.notes[notes:]:
-                self._ctx.progress(f"{on_one_row(note)} (from your line)")
+                self._ctx.progress(f"{to_one_row(note)} (from your line)")
         for name in plan.waiting:
             self._reports.pop(name, None)
 
@@ -131,16 +131,16 @@ class _Research:
             report = await _THREADS.run(partial(report_of, self._plan, name, source), abandon_on_cancel=True)
         except HostRefused as refused:
             settled = self._plan.skipped
-            report = Report(name, f"refused: {on_one_row(str(refused))}")
+            report = Report(name, f"refused: {to_one_row(str(refused))}")
         except (SourceError, ToolError) as error:
-            report = Report(name, on_one_row(str(error)))
+            report = Report(name, to_one_row(str(error)))
         settled.append(name)
         self._reports[name] = report
-        self._ctx.progress(f"{on_one_row(name)}: {report.outcome}")
+        self._ctx.progress(f"{to_one_row(name)}: {report.outcome}")
 
     async def _read(self, name: str) -> Source:
-        """Return the content of a source. Raise ``HostRefused``, ``SourceError`` or ``ToolError`` on failure."""
-        by_user = self._plan.by_user
+        """Return a source's content. Raise ``HostRefused``, ``SourceError`` or ``ToolError`` if it cannot be read."""
+        user_sources = self._plan.user_sources
         if len(name) > MAX_NAME:
             raise SourceError(f"has more than {MAX_NAME} characters")
         if is_address(name):
@@ -152,14 +152,14 @@ class _Research:
         except ToolError as error:
             if not may_be_host(name):
                 raise
-            if name not in by_user:
+            if name not in user_sources:
                 raise ToolError(f"{error} (An address begins with https://.)") from None
             # People say "also check example.org". An existing path with this name was preferred above.
-            by_user.add(f"https://{name}")
+            user_sources.add(f"https://{name}")
             return await self._read_page(f"https://{name}")
 
     async def _read_page(self, address: str) -> Source:
-        self._approvals.by_user = frozenset(map(host_of, self._plan.by_user))
+        self._approvals.user_hosts = frozenset(map(host_of, self._plan.user_sources))
         page = await fetch(address, self._approvals, self._plan.waiting)
         rows = await text_of_page(page, self._guard)
         return Source(rows, notes=_limit_notes(rows, page.was_cut))
@@ -167,8 +167,8 @@ class _Research:
     def _result(self) -> str:
         plan = self._plan
         reports = [*self._reports.values(), *(Report(name, "not visited, the user stopped") for name in plan.waiting)]
-        head = [f"{on_one_row(note)} (from the user's line)" for note in plan.notes]
-        end = ["", plan.counts]
+        head = [f"{to_one_row(note)} (from the user's line)" for note in plan.notes]
+        end = ["", plan.counts_row]
         # Each source is shortened: truncating the whole result would lose some of them altogether.
         room = min(MAX_RESULT, max(self._ctx.room - len("\n".join([*head, *end])), 0))
         return "\n".join([*head, *render(reports, room), *end]).lstrip("\n")

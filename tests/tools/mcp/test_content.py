@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chain.text.wording import NO_USER_CHOOSES
-from chain.tools.mcp.content import answer_of, output_of, texts_of
+from chain.tools.mcp.content import ask_user, output_of, texts_of
 
 
 def picture(size: int) -> dict[str, str]:
@@ -93,7 +93,7 @@ class Form:
         """The questions so far, with their options."""
 
     async def fill_in(self) -> tuple[str, object]:
-        return await answer_of("h", self.message, self.schema, "", self.choose)
+        return await ask_user("h", self.message, self.schema, "", self.choose)
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
         self.questions.append((question, options))

@@ -242,7 +242,7 @@ async def test_large_result_without_a_request_is_dropped() -> None:
     parts = [part async for part in stream.aiter_raw()]
     assert len(parts) == 20
     assert max(map(len, parts)) < 100
-    assert traffic.open == {}
+    assert traffic.open_requests == {}
 
 
 async def test_empty_streams_are_opened_slowly(autojump_clock: trio.abc.Clock) -> None:

@@ -67,7 +67,7 @@ async def test_message_of_many_values_is_not_parsed() -> None:
 
 async def test_large_text_is_parsed() -> None:
     text = '[1, {"a": "b"}],\n' * 100_000
-    (traffic := Traffic()).open[1] = request = OpenRequest()
+    (traffic := Traffic()).open_requests[1] = request = OpenRequest()
     message = await traffic.parse(RESULT % json.dumps(text).encode())
     assert isinstance(message, JSONRPCResponse)
     assert request.large == {"a": text}

@@ -78,7 +78,7 @@ def test_incomplete_row_is_reported_the_second_time() -> None:
 
 
 def test_end_of_a_flood_is_reported() -> None:
-    output = Output(reported=20)
+    output = Output(max_report=20)
     output.add(b"".join(b"%03d\n" % n for n in range(100)))
     assert output.take_unseen() == "[380 characters not shown]\n095\n096\n097\n098\n099\n"
     output.add(b"next\n")

@@ -439,7 +439,7 @@ async def test_writable_program_has_no_protection_of_writes(shell_that_can_chang
     shell = shell_that_can_change_chain
     preview = await shell.preview("ls")
     assert "writes" not in preview.protections
-    assert preview.text.startswith("Not fenced in: a command can change this program")
+    assert preview.text.startswith("Not fenced in: a command can change chain's own files")
     assert await shell.run("touch new docs/new") == "exit code 0"
     assert "exit code 1" in await shell.run("touch ../new")
 
@@ -448,7 +448,9 @@ async def test_writable_program_has_no_protection_of_writes(shell_that_can_chang
 async def test_strict_refuses_a_writable_program(shell_that_can_change_chain: Shell) -> None:
     shell = shell_that_can_change_chain
     shell.rules = dataclasses.replace(shell.rules, sandbox="strict")
-    with pytest.raises(ToolError, match=r"strict, but on this machine a command can change this program.* \(writes\);"):
+    with pytest.raises(
+        ToolError, match=r"strict, but on this machine a command can change chain's own files.* \(writes\);"
+    ):
         await shell.preview("ls")
 
 

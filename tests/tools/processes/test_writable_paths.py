@@ -181,7 +181,7 @@ def test_link_inside_a_writable_folder_is_an_error(work: Path, open_paths: OpenP
     [sys.prefix, sys.executable, os.path.realpath(sys.executable), os.__file__, protected.__file__, pytest.__file__],
 )
 def test_files_of_this_program_are_protected(place: str) -> None:
-    assert any(Path(place).is_relative_to(each) for each in Protected().refused_places([]).kept)
+    assert any(Path(place).is_relative_to(each) for each in Protected().refused_places([]).places)
 
 
 def test_every_link_to_this_program_is_protected(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,8 +191,8 @@ def test_every_link_to_this_program_is_protected(work: Path, monkeypatch: pytest
     monkeypatch.setattr(sys, "executable", str(work / "python"))
     monkeypatch.syspath_prepend(str(work / "modules"))
     refused = Protected().refused_places([])
-    assert {str(work / each) for each in ("python", "lib/python", "venv/bin/python")} <= refused.kept
-    assert {str(work / each) for each in ("modules", "lib/theirs")} <= refused.open
+    assert {str(work / each) for each in ("python", "lib/python", "venv/bin/python")} <= refused.places
+    assert {str(work / each) for each in ("modules", "lib/theirs")} <= refused.code_folders
 
 
 def test_installed_packages_are_protected_and_sources_open(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,8 +200,8 @@ def test_installed_packages_are_protected_and_sources_open(work: Path, monkeypat
     for folder in ("lib", "src"):
         monkeypatch.syspath_prepend(str(work / folder))
     refused = Protected().refused_places([])
-    assert str(work / "lib") in refused.kept
-    assert str(work / "src") in refused.open
+    assert str(work / "lib") in refused.places
+    assert str(work / "src") in refused.code_folders
 
 
 def test_loaded_module_and_its_cache_are_protected(
@@ -222,7 +222,7 @@ def test_loaded_module_and_its_cache_are_protected(
         paths = open_paths(work, refused=refused)
         commands = ("echo x >> src/__pycache__/*.pyc", "rm src/__pycache__/*.pyc", "mv src/__pycache__ lib/")
         assert successful(paths, work, *commands, "mkdir venv/cache", "touch src/__init__.py") == []
-        assert str(work / "src/no_file/inner_module.py") in refused.kept
+        assert str(work / "src/no_file/inner_module.py") in refused.places
     finally:
         for name in names:
             sys.modules.pop(name, None)

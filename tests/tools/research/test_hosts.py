@@ -110,7 +110,7 @@ NOT_LOCAL = "169.254.169.254 127.0.0.1 ::1 0.0.0.0 fe80::1 fec0::2 ::7f00:1 ::a0
 async def test_host_of_the_user_may_be_local(ip: str, needs_approval: bool) -> None:
     user = User()
     approvals = HostApprovals(user, ())
-    approvals.by_user = frozenset(["wiki.corp"])
+    approvals.user_hosts = frozenset(["wiki.corp"])
     assert await is_approved(approvals, "wiki.corp", ip)
     assert user.asked_about == ([ip] if needs_approval else [])
 
@@ -133,5 +133,5 @@ async def test_an_answer_is_valid_unless_withdrawn() -> None:
 async def test_a_question_shows_the_first_urls() -> None:
     user = User()
     await HostApprovals(user, ()).check_host("a.org", [f"http://a.org/{n}" for n in range(9)])
-    rows = ["research visits a.org:", *(f"http://a.org/{n}" for n in range(5)), "and 4 more there"]
+    rows = ["research visits a.org:", *(f"http://a.org/{n}" for n in range(5)), "and 4 more pages there"]
     assert user.previews[0].text.splitlines() == rows

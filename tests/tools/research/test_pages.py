@@ -42,7 +42,7 @@ def check_sockets() -> Iterator[None]:
 
 async def fetch(address: str, user: User | None = None, host_of_user: str = "") -> WebPage:
     approvals = HostApprovals(user or User(), ())
-    approvals.by_user = frozenset([host_of_user])
+    approvals.user_hosts = frozenset([host_of_user])
     return await pages.fetch(address, approvals)
 
 

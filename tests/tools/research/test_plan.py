@@ -81,7 +81,7 @@ def test_skip_of_an_unknown_name_is_noted() -> None:
 def test_also_check_adds_a_source_once() -> None:
     plan = plan_after("also check the lib folder", "also check lib", "also check docs")
     assert plan.waiting == [*SOURCES, "lib"]
-    assert plan.by_user == {"docs", "lib"}
+    assert plan.user_sources == {"docs", "lib"}
 
 
 def test_also_check_visits_no_source_again() -> None:
@@ -150,4 +150,4 @@ def test_each_source_is_visited_or_skipped_once(steps: list[Adjustment | None], 
         elif plan.waiting:
             (plan.skipped if is_refused else plan.visited).append(plan.waiting.pop(0))
         assert sorted([*plan.waiting, *plan.visited, *plan.skipped]) == sorted(sources)
-    assert plan.counts == f"[{len(plan.visited)} visited, {len(sources) - len(plan.visited)} skipped]"
+    assert plan.counts_row == f"[{len(plan.visited)} visited, {len(sources) - len(plan.visited)} skipped]"
