@@ -288,9 +288,9 @@ class Chain:
     def use_effort(self, level: str) -> None:
         """Use the effort ``level`` from the next run on. If it is empty, use the effort in the model's definition.
 
-        Agents whose kind names no model use the effort too. If the service refuses the effort, a notice is emitted, and later
-        requests of the run omit it. Raise ``UserError`` if the chain is closing, and ``JournalError`` if the change
-        cannot be recorded. Neither error changes anything.
+        Agents whose kind names no model also use the effort. If the service refuses the effort, a notice is emitted,
+        and later requests of the run omit it. Raise ``UserError`` if the chain is closing, and ``JournalError`` if the
+        change cannot be recorded. Neither error changes anything.
         """
         self.runs.use_effort(level)
 

@@ -446,7 +446,7 @@ class UsageReport(_Event):
 
     @classmethod
     def of(cls, used: Usage, window: int, **common: Any) -> UsageReport:  # noqa: ANN401 - agent, iteration, time
-        """Return the report of a call with the usage ``used``. ``window``: the model's window in tokens; 0 if unknown."""
+        """Return the report of a call with this usage. ``window`` is the model's window in tokens; 0 if unknown."""
         return cls(
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,

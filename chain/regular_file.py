@@ -20,7 +20,7 @@ class _RegularFile(io.FileIO):
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a writable buffer
         if (count := super().readinto(buffer)) is None:
-            raise BlockingIOError(errno.EAGAIN, "it is not a regular file")
+            raise BlockingIOError(errno.EAGAIN, "it has no content that can be read")
         return count
 
 
