@@ -192,7 +192,7 @@ class AnthropicModel:
             await client.aclose()
 
     def _build(self) -> Client:
-        """Return the client, and build it if there is none. Runs in a thread that no caller may wait for any more."""
+        """Return the client, and build it if there is none. Runs in a thread. Raise ``ModelError`` if this fails."""
         with self._building:  # no second build while an abandoned thread still builds
             if self._client is None:
                 try:

@@ -123,7 +123,7 @@ class When:
 
     @property
     def patterns(self) -> dict[str, Pattern]:
-        """The patterns by their keys. Templates can use all named groups, and the numbered groups of the first pattern."""
+        """The patterns by their keys. Templates can use all named groups, and the first pattern's numbered groups."""
         found = {name: getattr(self, name) for name in ("interruption", "result", "user", "tail", "system")}
         return {name: pattern for name, pattern in found.items() if pattern is not None}
 
