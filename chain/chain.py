@@ -162,8 +162,8 @@ class Chain:
 
         ``urgency`` is the urgency of a text without a leading ``!``. ``id`` is the sender's own id for the line, unique
         in the session; empty for a new id. With ``local=False`` a leading ``/`` is plain text, not a command. ``to`` is
-        the name of the agent that gets the line; empty for the default. Each of the ``images`` that are sent with the
-        line is an ``Image``, or the name and content of a PNG, JPEG, GIF or WebP file.
+        the name of the agent that gets the line; if empty, the chain chooses. Each of the ``images`` that are sent with
+        the line is an ``Image``, or the name and content of a PNG, JPEG, GIF or WebP file.
         """
         line = parse_line(text.encode(errors="replace").decode(), urgency=urgency, local=local)
         sent = IncomingLine(line, id, origin, to)
@@ -263,9 +263,9 @@ class Chain:
     # ------------------------------------------------------------------------------------------- between the runs
 
     def use_model(self, model: Model, *, retries: Retries | None = None) -> None:
-        """Use another model from the next run on. The active run continues with its own model.
+        """Use another model from the next run on. The active run continues with its model.
 
-        ``retries`` are the limits for retries of the model's calls; ``None`` leaves them unchanged. The chain closes
+        ``retries`` are the limits for retries of the model's calls; ``None`` changes no limits. The chain closes
         the model when the chain itself is closed. Raise ``UserError`` if the chain is closing, and ``JournalError`` if
         the change cannot be recorded. Neither error changes anything.
         """
@@ -286,7 +286,7 @@ class Chain:
         return self.state.mode
 
     def use_effort(self, level: str) -> None:
-        """Use the effort ``level`` from the next run on. If it is empty, use the effort in the model's definition.
+        """Use the effort ``level`` from the next run on. An empty ``level``: use that in the model's definition.
 
         Agents whose kind names no model also use the effort. If the service refuses the effort, a notice is emitted,
         and later requests of the run omit it. Raise ``UserError`` if the chain is closing, and ``JournalError`` if the

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 _VERBS = frozenset({"is", "has", "holds", "leads", "cannot"})
-"""If a message begins with one of these verbs, its subject is the file of the error."""
+"""If a message begins with one of these verbs, the file of the error is the subject."""
 
 
 class ChainError(Exception):
@@ -60,14 +60,14 @@ class UnreadableFile(ConfigError):
 
 
 class SessionError(UserError):
-    """A failed operation on a session: its folder is not writable, it is open elsewhere, or its server failed."""
+    """A failed operation on a session, for example because another process has the session open."""
 
 
 class ModelError(ChainError):
     """A failed model call, with a message that names the cause and what to do about it.
 
     ``retryable``: the same request may succeed if it is sent again. ``retry_after`` is the pause in seconds that the
-    service asks for; ``None`` if it asks for none. ``cause`` says in a few words why the service could not answer
+    service asks for, or ``None``. ``cause`` says in a few words why the service could not answer
     (``overloaded``); empty if the service answered, but the answer cannot be used. ``usage`` is the usage of the failed
     call: tokens of input, output, cache reads and cache writes, and US dollars; ``None`` if it is unknown.
 

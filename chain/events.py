@@ -75,7 +75,7 @@ Phase: TypeAlias = Literal["thinking", "tools", "answering"]
 class Point(StrEnum):
     """A point at which a line enters the conversation: as the query of a run, or at one of the safe points.
 
-    The values are those of events, journals and handler prompts. To add a safe point, name it here, deliver lines at it
+    Events, journals and handler prompts contain the values. To add a safe point, name it here, deliver lines at it
     in ``chain.agent.executor``, and describe it in ``chain.text.phrases``.
     """
 

@@ -200,7 +200,7 @@ def _result_to_json(result: ToolResult, form: Callable[[Block], JsonObject]) -> 
     return {**raw, "is_error": True} if result.is_error else raw
 
 
-NO_IMAGE = "[image, no longer there]"
+NO_IMAGE = "[image whose file was deleted]"
 """The text that replaces an image whose content was deleted."""
 
 

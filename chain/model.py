@@ -96,7 +96,7 @@ class Model(Protocol):
         """Return the reply to one request, and call ``on_delta`` with every piece as it arrives.
 
         Raise ``ModelError`` if the call failed. Any other exception ends the run with an error and is not retried. The
-        call may be cancelled at any await. The model must then be usable immediately.
+        call may be cancelled at any await. After that, the model must be usable immediately.
         """
 
     async def prepare(self) -> None:

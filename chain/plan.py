@@ -18,7 +18,7 @@ from chain.text.phrases import BOXES, plan_progress
 from chain.text.wording import pluralize
 
 MAX_TASKS = 200
-"""The maximum number of tasks. It is limited because the whole plan is sent to the model."""
+"""The maximum number of tasks. The number is limited, because the whole plan is sent to the model."""
 
 MAX_TASK = 1_000
 """The maximum length of a task, and of the reason for a failure, in characters."""
@@ -124,7 +124,7 @@ class Plan:
         return f"the plan is cleared, {pluralize(count, 'task')} removed"
 
     def carry_out(self, command: PlanCommand, *, line_id: str = "") -> str:
-        """Execute a plan command of the user. Return a sentence about its effect."""
+        """Execute a plan command of the user. Return a sentence about the effect."""
         match command:
             case AddTask(text):
                 return self.add(text, "user", line_id=line_id)
@@ -148,7 +148,7 @@ class Plan:
         return "\n".join([*rows, plan_progress([task.state for task in self._tasks])])
 
     def apply(self, change: PlanChange) -> None:
-        """Apply a recorded change. Raise ``IndexError`` if its task does not exist."""
+        """Apply a recorded change. Raise ``IndexError`` if the task to close does not exist."""
         self._tasks, self.revision, self.last_by = tasks_after(self._tasks, change), self.revision + 1, change.by
 
 

@@ -25,7 +25,7 @@ class _RegularFile(io.FileIO):
 
 
 def regular_file(descriptor: int) -> io.BufferedReader:
-    """Return a reader that owns an open descriptor. Close it and raise ``OSError`` if it is not of a regular file."""
+    """Return a reader that owns an open descriptor. If the file is not regular, close it and raise ``OSError``."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is a folder, a device, a pipe or a socket")

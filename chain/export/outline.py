@@ -18,7 +18,7 @@ from chain.text.phrases import RemarkEvent, duration
 from chain.text.wording import MAIN
 
 MAX_DEPTH = 16
-"""The maximum depth of nested agents. Only a forged journal has deeper agents. They are shown at the end of the run."""
+"""The maximum depth of nested agents. Deeper agents, in a forged journal, are shown on the level of the run."""
 
 _OfModel: TypeAlias = events.Reply | events.ThinkingDelta | events.Question | events.PlanChanged
 _OfUser: TypeAlias = events.UserInterruption | events.Answer | events.LineQueued

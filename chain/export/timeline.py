@@ -120,7 +120,7 @@ def _pins(run: AgentRun) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _levels(positions: Sequence[float]) -> list[int]:
-    """Return the level of each pin: the lowest level that is free there. If no level is free, pins overlap."""
+    """Return the level of each pin: the lowest free level. If none is free, pins overlap."""
     ends, levels = [0.0] * LEVELS, []
     for left in positions:
         level = next((n for n, end in enumerate(ends) if left >= end), ends.index(min(ends)))

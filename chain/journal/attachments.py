@@ -43,7 +43,7 @@ def store_attachment(journal: Path, digest: str, content: bytes) -> None:
 def write_atomically(path: Path, content: bytes, *, sync: bool) -> None:
     """Write or replace a file that only its owner can read. With ``sync``, fsync the content.
 
-    If this fails, raise ``OSError``. An existing file is then unchanged.
+    If this fails, raise ``OSError`` and leave an existing file unchanged.
     """
     unfinished = path.with_name(f".{path.name[:16]}-{secrets.token_hex(4)}")
     try:

@@ -159,7 +159,7 @@ class Journal:
             return self.apply_unrecorded(record)
 
     def apply_unrecorded(self, record: Record) -> RecordedEvents:
-        """Apply a record without writing it, and return its events. A resumed session does not contain it."""
+        """Apply a record without writing it, and return its events. A resumed session does not contain the record."""
         return RecordedEvents(self._apply(Entry(self.seq, time.time(), record)), self._emit)
 
     def acknowledge(self, action: Action) -> None:
@@ -188,7 +188,7 @@ class Journal:
             raise JournalError(self.failure)
 
     async def wait_written(self) -> None:
-        """Wait until every record is written. Call it before an action with effects outside the session.
+        """Wait until every record is written. Call this before an action with effects outside the session.
 
         Return at once unless the file is written in the background. Raise ``JournalError`` if the write failed.
         """

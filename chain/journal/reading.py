@@ -23,7 +23,7 @@ _ABANDONED_ROW_END = b"\0\n"
 
 
 class Reading:
-    """An iterable over the entries of a journal. It can be iterated over only once.
+    """An iterable over the entries of a journal, for a single iteration.
 
     ``rows`` are the rows of the file, each with its end of line. ``seq`` is the number of the last entry read, and
     ``number`` the number of rows read. ``faults`` are sentences about skipped rows and missing records. ``is_torn``:
@@ -53,7 +53,7 @@ class Reading:
                     yield entry
 
     def _parse(self, row: bytes) -> Entry | None:
-        """Return the entry of a row. If it has to be skipped, add a fault and return ``None``."""
+        """Return the entry of a row. If the row has to be skipped, add a fault and return ``None``."""
         try:
             raw = json.loads(row.decode())
             if not isinstance(raw, dict):

@@ -200,9 +200,9 @@ class ToolStarted(_Typed):
 class ToolFinished(_Typed):
     """A tool has ended.
 
-    ``text`` and ``images`` are the result, so that a crash does not lose it. Both are empty for the last tool that
+    ``text`` and ``images`` are the result, which a crash must not lose. Both are empty for the last tool that
     ends, because a ``Message`` with the results of all tools follows. ``seconds`` is the duration. ``exit_code`` and
-    ``summary`` are as in ``ToolOutput``.
+    ``summary`` are as in the event ``ToolResult``.
     """
 
     id: str
@@ -287,7 +287,7 @@ class DirectoryAdded(_Typed):
 class Question(_Typed):
     """A question to the user.
 
-    ``only_by_name`` is as in the ``Question`` of ``chain.events``. ``always`` is what the answer "always" would allow.
+    ``only_by_name`` is as in the event ``Question``. ``always`` is what the answer "always" would allow.
     ``diff`` is the change that the call would make to a file; it is shown instead of ``preview``. ``subject`` is the
     path, command or host that an approval is about, on one row. ``escalations`` are the restrictions of the sandbox
     that an answer can lift for this call.
@@ -542,7 +542,7 @@ class ServerTools(_Typed):
 
 @_record("result")
 class Result(_Typed):
-    """A run ended. ``phase_reached`` is set if the user ended the run. ``short`` is as in ``Result`` of events.
+    """A run ended. ``phase_reached`` is set if the user ended the run. ``short`` is as in the event.
 
     ``program_ended``: the process had ended before, and the result was written when the session was resumed.
     """

@@ -28,7 +28,7 @@ from chain.redis.redis_server import RedisServer, Unreachable
 LEASE_S = 10.0
 """Seconds until an unrenewed lease expires, and another process can claim the session."""
 RENEWALS = 4
-"""How often a lease is renewed within its duration."""
+"""The number of renewals within the duration of a lease."""
 LEASE_MARGIN = 0.1
 """The last fraction of a lease that the holder leaves unused, so that its programs end before the lease does."""
 SETTLING_TURNS = 2
@@ -42,7 +42,7 @@ TAKEN_OVER = "another process has taken over the session"
 LEASE_LOST = "the server did not answer in time, so another process may have taken over the session"
 
 ReleaseMode: TypeAlias = Literal["done", "handed over", "retry"]
-"""What follows a release.
+"""What happens after a release.
 
 ``done``: the session needs a worker only if lines wait in it. ``handed over``: another worker continues the run at
 once. ``retry``: a worker opens the session again after a pause.
@@ -76,7 +76,7 @@ class Lease:
         self.row_removed = Wakeup()
         """Set when a row was processed and removed."""
         self.count_waiting: Callable[[], int | str] = lambda: ""
-        """Returns the number of lines in the chain's inbox. Before there is a chain, it returns an empty text."""
+        """A function that returns the number of lines in the chain's inbox; empty text before there is a chain."""
         self._length_s = length_s
         self._ends_at = trio.current_time() + (1 - LEASE_MARGIN) * length_s
         self._queue: list[bytes | str] = []
@@ -97,7 +97,7 @@ class Lease:
         self._change("row", data)
 
     def publish_receipt(self, record: Record | Unknown | events.Receipt) -> None:
-        """Queue a receipt as the new status of its line. Ignore other records."""
+        """Queue a receipt as the new status of a line. Ignore records of other types."""
         if isinstance(record, Receipt | events.Receipt):
             where = {"agent": record.agent, "iteration": record.iteration, "point": record.point}
             self.publish_status(record.id, state=record.state, **where, reason=record.reason)
@@ -112,7 +112,7 @@ class Lease:
         self.row_removed.set()
 
     def publish(self, event: str, type: str) -> None:
-        """Queue an event for watchers, as JSON. ``type`` matters if it is ``init``, ``run_started`` or ``result``."""
+        """Queue an event (JSON) for watchers. ``type`` matters only for ``init``, ``run_started`` and ``result``."""
         self._change("event", event, type)
 
     def publish_size(self, size: int) -> None:
@@ -198,7 +198,7 @@ class Lease:
             self._waiters.unpark_all()
 
     async def _run_until_answered(self, script: str, *arguments: bytes | str | int) -> bool:
-        """Run a script again until the server answers or the lease is lost. Return whether the server accepted it.
+        """Repeat a script until the server answers or the lease is lost. Return whether the server accepted it.
 
         If the server refuses the script, another process has taken over the session, and the lease is lost.
         """

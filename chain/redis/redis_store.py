@@ -64,7 +64,7 @@ class LineStatus:
 class StoredEvent:
     """An event of a session, at the position ``place`` of the stream.
 
-    ``before`` is the number of bytes of all earlier events. ``until`` adds the bytes of this event.
+    ``before`` is the number of bytes of all earlier events. ``until`` is that number plus the bytes of this event.
     """
 
     place: str
@@ -145,7 +145,7 @@ class RedisStore:
         return self._run_for(id, _summary)
 
     def whole_id(self, id: str) -> str:
-        """Return the full id of a session. ``id`` may be a part of it."""
+        """Return the full id of a session. ``id`` may be a part of the full id."""
 
         async def whole(server: RedisServer, id: str) -> str:
             return id
@@ -167,7 +167,7 @@ class RedisStore:
         return self._run_for(id, read)
 
     def delete(self, id: str) -> None:
-        """Delete a session. Raise ``SessionError`` if there is none, or if another process has it open."""
+        """Delete a session. Raise ``SessionError`` if it does not exist, or if another process has it open."""
 
         async def remove(server: RedisServer, id: str) -> None:
             if (await server.run(scripts.DELETE, id, ""))[0] == b"held":
@@ -209,7 +209,7 @@ class RedisStore:
     # ------------------------------------------------------------------------------------------------ for workers
 
     async def due_sessions(self, server: RedisServer, *, only: str = "") -> list[str]:
-        """Return the ids of the sessions that need a worker now, in random order. ``only`` selects a folder."""
+        """Return the ids of the sessions that need a worker now, in random order. ``only`` may name their folder."""
         found = [id.decode() for id in await server.run(scripts.DUE_NOW, "", -1 if only else MAX_DUE)]
         if only:
             found = await _filter_by_folder(server, found, only)
@@ -245,7 +245,7 @@ class RedisStore:
                 return id
 
     async def submit(self, server: RedisServer, id: str, row: Row, *, needs_room: bool) -> LineStatus:
-        """Send a row to a session. Return its status, which is ``refused`` if the inbox has no room for it.
+        """Send a row to a session. Return the status of the row, which is ``refused`` if the inbox has no room.
 
         If a row with the same id was sent before, add nothing, and return its latest status.
         """
@@ -266,7 +266,7 @@ class RedisStore:
         """Return the latest status of the line with the id ``line``; ``refused`` if the line never arrived."""
         (found,) = await server.ask((b"HGET", key(id, "ids"), line))
         return (
-            LineStatus("refused", reason="it never arrived there") if found is None else LineStatus(**json.loads(found))
+            LineStatus("refused", reason="it was lost; resend it") if found is None else LineStatus(**json.loads(found))
         )
 
     async def sessions_in(self, server: RedisServer, workspace: str, *, most: int) -> list[str]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _THREADS = Threads("clients")
 
 LEAST_TOO_LARGE = 64 * 1024
-"""The minimum size, in bytes, of a request whose status 413 leads to a compaction. For less, it would not help."""
+"""The minimum size, in bytes, of a request to compact after a status 413. Compacting less would not help."""
 MAX_MODEL = 64 * 1024
 """The maximum number of bytes that are read of a service's description of a model."""
 
@@ -157,7 +157,7 @@ class AnthropicModel:
             self._parameters = replace(self._parameters, max_tokens=longest)
 
     async def _lower_max_tokens(self, client: Client, error: RequestRefused, sent: int) -> bool:
-        """Lower a default ``max_tokens`` that a service may have refused. Return whether it is below ``sent``.
+        """Lower a default ``max_tokens`` that a service may have refused. Return whether the result is below ``sent``.
 
         ``sent`` is the value in the refused request. The new value is the limit that the service reports for the
         model, or ``SAFE_MAX_TOKENS``.

@@ -36,7 +36,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 _CACHED = b',"cache_control":{"type":"ephemeral"}}'
 _KEYS_AFTER_HEAD = ("messages", "system", "tools")
-"""The keys of a body that follow the keys of ``_head``. ``extra_body`` cannot set them."""
+"""The keys of a body that follow the keys of ``_head``. ``extra_body`` cannot set these keys."""
 
 
 class Encoder:
@@ -100,8 +100,8 @@ class Encoder:
     def _encode_new(self, messages: Sequence[Message]) -> None:
         """Encode the messages that follow the last encoded message.
 
-        If the last encoded message is no longer at its position, the conversation was replaced, for example by a
-        compaction. Then encode all messages.
+        Encode all messages if the last encoded message is no longer at its position: then the conversation was
+        replaced, for example by a compaction.
         """
         if self._count > len(messages) or (self._count and messages[self._count - 1] is not self._last):
             self._count, self._open_turns, self._closed_turns = 0, [], bytearray()

@@ -17,7 +17,7 @@ REPLY_TIMEOUT_S = 600.0
 """The default time limit of a reply, in seconds. Anthropic's service itself ends a request after ten minutes."""
 
 IDLE_TIMEOUT_S = 120.0
-"""The default timeout of each part of a reply, in seconds. A slow local server needs minutes for the first part."""
+"""The default maximum pause before a part of a reply, in seconds. Slow local servers need minutes for the first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ KEY_VARIABLE = "ANTHROPIC_API_KEY"
 """The environment variable with the key for a definition that has neither ``api_key`` nor ``base_url``."""
 
 CACHE_READ_PRICE, CACHE_WRITE_PRICE = 0.1, 1.25
-"""The default prices of reading and writing the cache, as multiples of the price of input: those of Anthropic."""
+"""The default prices of reading and writing the cache, as multiples of the input price, as at Anthropic."""
 
 SECRET = ("api_key", "extra_headers", "extra_body")
 """Settings whose values are not shown, only whether they are set. Some servers expect a key in ``extra_body``."""

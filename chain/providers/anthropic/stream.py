@@ -20,7 +20,7 @@ from chain.messages import Block, Opaque, StopReason, Text, Thinking, ToolCall, 
 from chain.model import Delta, Reply
 
 MAX_EVENT = 16 * 1024 * 1024
-"""The maximum number of bytes of one event. Without it, a stream without line ends could exhaust the memory."""
+"""The maximum number of bytes of one event. Without a limit, a stream without line ends could exhaust the memory."""
 
 MAX_REPLY = 64 * 1024 * 1024
 """The maximum number of bytes of a stream. A reply of 128,000 tokens has 20 MB if each token is an event."""

@@ -84,7 +84,7 @@ class ScriptedConversation:
 
     @property
     def open_events(self) -> list[TaskEvent]:
-        """The unanswered events, latest first. After an answer there are none, unless a message asks to continue."""
+        """The unanswered events, latest first. Empty after an answer, unless a message asks to continue."""
         return [] if self._is_answered and not self._is_resumed else self.events[::-1]
 
     def has_read(self, messages: Sequence[Message]) -> bool:

@@ -67,7 +67,7 @@ class ScriptedModel(Model):
 
     @classmethod
     def parse(cls, text: str, file: str = "rules", *, context_window: int = 0) -> ScriptedModel:
-        """Return the model of the rules in a text. ``ConfigError``, if the text is not valid, names it ``file``."""
+        """Return the model of the rules in a text. Raise ``ConfigError``, which names ``file``, if it is not valid."""
         return cls(_rules_of(text, file), context_window)
 
     @property
@@ -314,7 +314,7 @@ def _chars_outside_messages(request: Request) -> int:
 def join_parts(
     parts: Sequence[ReplyPart], request: Request, conversation: ScriptedConversation, pace: Pace
 ) -> ScriptedReply:
-    """Join the parts to one reply. Its pace is that of the last part whose rule sets one, or else ``pace``."""
+    """Join the parts to one reply. The pace is that of the last rule that sets one, or else ``pace``."""
     blocks: list[Block] = []
     if thinking := "\n\n".join(p.thinking for p in parts if p.thinking):
         blocks.append(Thinking(thinking))
