@@ -59,7 +59,7 @@ def render_html(session: outline.Outline) -> Iterator[str]:
         yield '<section class="run">\n<h2>Still waiting</h2>\n'
         yield from _items(session.waiting)
         yield "</section>\n"
-    yield f"</main>\n<footer><p>Made by chain {VERSION}. Times are in the time zone of the exporting machine.</p></footer>\n"
+    yield f"</main>\n<footer><p>Made by chain {VERSION}. Times are local to the machine that made it.</p></footer>\n"
     yield "</body>\n</html>\n"
 
 
