@@ -51,9 +51,8 @@ class Service:
 class Parameters:
     """The parameters of requests. A parameter that is ``None`` is not sent.
 
-    ``context_window`` is not sent; 0 means unknown. ``extra_body`` adds keys to the body, but replaces none. With
-    ``system_messages``, a request's tail is sent as system messages. With ``adapts_max_tokens``, ``max_tokens`` is a
-    default that is lowered to the limit of the service.
+    ``context_window`` is not sent; 0: unknown. ``extra_body`` adds keys to the body. ``system_messages``: the tail is
+    sent as system messages. ``adapts_max_tokens``: ``max_tokens`` is a default that is lowered if the service asks.
     """
 
     model: str
