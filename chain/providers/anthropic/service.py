@@ -52,7 +52,7 @@ class Parameters:
     """The parameters of requests. A parameter that is ``None`` is not sent.
 
     ``context_window`` is not sent; 0: unknown. ``extra_body`` adds keys to the body. ``system_messages``: the tail is
-    sent as system messages. ``adapts_max_tokens``: ``max_tokens`` is a default that is lowered if the service asks.
+    sent as system messages. ``adapts_max_tokens``: ``max_tokens`` is a default, lowered to the limit of the service.
     """
 
     model: str
