@@ -1,4 +1,4 @@
-"""Run ReAct chains, and let people type while they run.
+"""Run ReAct chains, in which people can type while the model works.
 
 A line of input passes down through the packages, and events come back up::
 

@@ -1,7 +1,7 @@
 """The interface of a session for front ends: lines in, events out.
 
-``submit`` routes a line in one synchronous step in the trio thread. It answers blank lines, commands, and a stop when
-nothing runs; ``session.line_router`` handles all other lines. So a line that arrives just as a run ends either
+``submit`` routes a line in one synchronous step in the trio thread: it answers blank lines, commands, and a stop when
+nothing runs, and passes all other lines to ``session.line_router``. So a line that arrives just as a run ends either
 interrupts this run or starts a new one, and is never lost.
 """
 
@@ -59,7 +59,7 @@ MAX_IMAGE = MAX_WHOLE
 
 
 def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ...] | str:
-    """Return the images to send with a line, or an error message if one is unusable or a limit is exceeded."""
+    """Return the images to send with a line, or an error message if an image is unusable or a limit is exceeded."""
     if len(images) > MAX_NAMED:
         return f"the line has {len(images)} images, and the limit is {MAX_NAMED}"
     if sum(len(each[1]) for each in images if not isinstance(each, Image)) > MAX_NAMED_BYTES:
@@ -82,27 +82,27 @@ def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ..
 class ServedSession(OpenSession):
     """An open session that other processes can send lines to.
 
-    ``serve`` connects these processes to the session's ``Chain`` until it is cancelled.
+    ``serve`` connects these processes to the session's ``Chain`` until the call is cancelled.
     """
 
     serve: Callable[[Chain], Awaitable[None]] = field(kw_only=True)
 
 
 class Chain:
-    """An open session: it accepts lines, and answers each query in a run, a series of model calls and tool calls.
+    """An open session. It accepts lines, and answers each query in a run: a series of model calls and tool calls.
 
-    ``open_chain`` opens one.
+    ``open_chain`` creates a ``Chain``.
 
-    A front end does three things with it, in any order and all in the trio thread:
+    A front end does three things with a chain, in any order and all in the trio thread:
 
     - Send lines with ``submit``, which accepts or refuses a line immediately, and commands such as ``interrupt``,
       ``lines.drop`` and ``use_model``.
-    - Receive events, either from a ``feed`` at the front end's own pace, or by ``listen`` in the step in which each
+    - Receive events, either from a ``feed`` at the front end's own pace, or by ``listen`` in the step in which an
       event happens. A late subscriber shows ``snapshot`` first. A front end that resumes a session shows
       ``resumed.past`` first.
     - Answer questions: ``answering`` promises that answers will come, and ``answer`` gives one.
 
-    Its attributes have everything else: ``lines`` the waiting lines and their receipts, ``plan`` the plan,
+    The attributes have everything else: ``lines`` the waiting lines and their receipts, ``plan`` the plan,
     ``questions`` the open questions and the allowances, ``runs`` the status of the last run and the exit code, ``jobs``
     the background jobs, and ``state`` the usage, the instructions and the trace. Treat ``state`` as read-only.
     """
@@ -135,15 +135,15 @@ class Chain:
         self.runs = session
         self.state = session.state
         self.resumed = resumed
-        """The earlier events of a resumed session, and its changes since; ``None`` for a new session."""
+        """The earlier events of a resumed session, and the changes since then; ``None`` for a new session."""
         workspace = str(shared.workspace)
         self.init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
         """The first event of a new feed. It names the model of the next run."""
         self._has_wound_down = False
-        self._standing = Snapshot()
+        self._snapshot = Snapshot()
         for event in self.state.waiting_events():
-            self._standing.update(event)
-        broadcaster.listen(self._standing.update)
+            self._snapshot.update(event)
+        broadcaster.listen(self._snapshot.update)
 
     # ------------------------------------------------------------------------------------------------- lines
 
@@ -158,12 +158,12 @@ class Chain:
         to: str = "",
         images: Sequence[tuple[str, bytes] | Image] = (),
     ) -> SubmitResult:
-        """Accept a line, or refuse it, and return the result. Call it in the trio thread.
+        """Accept or refuse a line, and return the result. Call this in the trio thread.
 
         ``urgency`` is the urgency of a text without a leading ``!``. ``id`` is the sender's own id for the line, unique
-        in the session. With ``local=False`` a leading ``/`` is plain text, not a command. ``origin`` is the source of
-        the line. ``to`` names the agent that gets it. ``images`` are sent with the line: each is an ``Image``, or the
-        name and content of a PNG, JPEG, GIF or WebP file.
+        in the session; empty for a new id. With ``local=False`` a leading ``/`` is plain text, not a command. ``to`` is
+        the name of the agent that gets the line; if empty, the chain chooses. Each of the ``images`` that are sent with
+        the line is an ``Image``, or the name and content of a PNG, JPEG, GIF or WebP file.
         """
         line = parse_line(text.encode(errors="replace").decode(), urgency=urgency, local=local)
         sent = IncomingLine(line, id, origin, to)
@@ -189,7 +189,7 @@ class Chain:
         return self._line_router.start(sent)
 
     def start(self, query: str, *, id: str = "", origin: Origin = "prompt", names_files: bool = True) -> SubmitResult:
-        """Start a run with this query, verbatim: its text is not parsed. Refuse the query if a run is active.
+        """Start a run with a query, whose text is not parsed. Refuse the query if a run is active.
 
         If ``names_files`` is false, an ``@path`` in the query attaches no file. Use this for text that the user did not
         write.
@@ -208,16 +208,16 @@ class Chain:
         return self._line_router.start(sent)
 
     def interrupt(self) -> bool:
-        """Cancel the work of all agents. Return whether a run is active."""
+        """Cancel the work of all agents. Return whether a run was active."""
         return self.runs.interrupt()
 
     def leave(self) -> None:
-        """Refuse further lines and interrupt the run. Waiting lines stay queued until the session is resumed."""
+        """Refuse lines, interrupt the run, end the background jobs. Waiting lines stay queued until the next resume."""
         self.runs.leave()
         self.jobs.close()
 
     def record_draft(self, text: str) -> None:
-        """Record the draft in the input editor, so that it is restored when the session is resumed."""
+        """Record the draft in the input editor, so that the draft is restored when the session is resumed."""
         if text != ("" if self.resumed is None else self.resumed.draft):
             self._shared.journal.record_if_possible(Draft(text))
 
@@ -232,7 +232,7 @@ class Chain:
         return self.questions.answering(agent)
 
     def answer(self, id: str, text: str, *, origin: Origin = "prompt") -> SubmitResult:
-        """Answer a question. Call it in the trio thread. The ``answer`` event acknowledges the answer.
+        """Answer a question. Call this in the trio thread. The ``answer`` event acknowledges the answer.
 
         An empty answer is refused, and so is an answer to a question that is not open.
         """
@@ -263,9 +263,9 @@ class Chain:
     # ------------------------------------------------------------------------------------------- between the runs
 
     def use_model(self, model: Model, *, retries: Retries | None = None) -> None:
-        """Use another model from the next run on. The active run continues with its own model.
+        """Use another model from the next run on. The active run continues with its model.
 
-        ``retries`` are the limits for retries of the model's calls; ``None`` leaves them unchanged. The chain closes
+        ``retries`` are the limits for retries of the model's calls; ``None`` changes no limits. The chain closes
         the model when the chain itself is closed. Raise ``UserError`` if the chain is closing, and ``JournalError`` if
         the change cannot be recorded. Neither error changes anything.
         """
@@ -286,17 +286,17 @@ class Chain:
         return self.state.mode
 
     def use_effort(self, level: str) -> None:
-        """Use this effort from the next run on. An empty ``level`` means the effort in the model's definition.
+        """Use the effort ``level`` from the next run on. An empty ``level``: use that in the model's definition.
 
-        Agents whose kind names no model use it too. If the service refuses the effort, a notice is emitted, and later
-        requests of the run omit it. Raise ``UserError`` if the chain is closing, and ``JournalError`` if the change
-        cannot be recorded. Neither error changes anything.
+        Agents whose kind names no model also use the effort. If the service refuses the effort, a notice is emitted,
+        and later requests of the run omit it. Raise ``UserError`` if the chain is closing, and ``JournalError`` if the
+        change cannot be recorded. Neither error changes anything.
         """
         self.runs.use_effort(level)
 
     @property
     def effort(self) -> str:
-        """The effort that the user chose; empty for the one in the model's definition."""
+        """The effort that the user chose; empty for the effort in the model's definition."""
         return self.runs.spec.effort
 
     @property
@@ -326,7 +326,7 @@ class Chain:
         return submitted
 
     async def prepare(self) -> None:
-        """Let the model do slow preparations before its first call. Can be cancelled at any time.
+        """Let the model do slow preparations before its first call. This can be cancelled at any time.
 
         Errors are ignored: the model's first call raises them again, and the run of that call reports them.
         """
@@ -334,7 +334,7 @@ class Chain:
             await self.runs.spec.model.prepare()
 
     async def prepare_tools(self) -> None:
-        """Import, in a thread, the libraries that the first tool call needs. Can be cancelled at any time."""
+        """Import, in a thread, the libraries that the first tool call needs. This can be cancelled at any time."""
         await trio.to_thread.run_sync(import_checks, abandon_on_cancel=True)
 
     # ------------------------------------------------------------------------------------------- state and events
@@ -406,12 +406,12 @@ class Chain:
 
         A feed that is created in the same step continues after these events.
         """
-        return self._standing.events
+        return self._snapshot.events
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener`` in the step of each event. A listener may submit lines, but must not block.
+        """Call ``listener`` with each event, in the step of the event. It may submit lines, but must not block.
 
-        If it raises, the other listeners still receive the event, and the run continues. The first error of each
+        If a listener raises, the others still receive the event, and the run continues. The first error of each
         listener is reported as a notice and, when the block of ``open_chain`` ends, raised in an ``ExceptionGroup``. A
         ``BaseException`` that is not an ``Exception``, such as ``SystemExit``, ends the block immediately.
         """

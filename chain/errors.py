@@ -6,7 +6,7 @@
     ├── UserError               the user can fix it: a file, a key, a flag, a command
     │   ├── ConfigError         the configuration or a prompt file
     │   │   └── UnreadableFile  one of its files is missing or cannot be opened
-    │   └── SessionError        the session's file or its lock
+    │   └── SessionError        a session's file, its lock, or the server that stores it
     ├── ModelError              the model's service failed, or its answer cannot be used
     │   └── ParameterRefused    the service does not accept a request parameter
     ├── ToolError               a tool call failed; the model reads why and continues
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 _VERBS = frozenset({"is", "has", "holds", "leads", "cannot"})
-"""If a message begins with one of these verbs, its subject is the file of the error."""
+"""If a message begins with one of these verbs, the file of the error is the subject."""
 
 
 class ChainError(Exception):
@@ -60,16 +60,16 @@ class UnreadableFile(ConfigError):
 
 
 class SessionError(UserError):
-    """A session that cannot be opened: its folder is not writable, or another process has it locked."""
+    """A failed operation on a session, for example because another process has the session open."""
 
 
 class ModelError(ChainError):
     """A failed model call, with a message that names the cause and what to do about it.
 
     ``retryable``: the same request may succeed if it is sent again. ``retry_after`` is the pause in seconds that the
-    service asks for; ``None`` if it asks for none. ``cause`` says in a few words why the service could not answer
-    (``overloaded``); empty if it answered, but the answer cannot be used. ``usage`` is the usage of the failed call:
-    tokens of input, output, cache reads and cache writes, and US dollars.
+    service asks for, or ``None``. ``cause`` says in a few words why the service could not answer
+    (``overloaded``); empty if the service answered, but the answer cannot be used. ``usage`` is the usage of the failed
+    call: tokens of input, output, cache reads and cache writes, and US dollars; ``None`` if it is unknown.
 
     ``refused`` names the content of the request that the service does not accept. It is empty, or its first item is one
     of: ``images`` (all images), ``oldest images`` (there are too many images), ``thinking``, ``content`` (the digests
@@ -88,7 +88,7 @@ class ModelError(ChainError):
 
 
 class ParameterRefused(ModelError):
-    """The service's refusal of request parameters, by name (``temperature``, ``effort``, ``max_tokens``)."""
+    """A failed call whose ``parameters``, such as ``temperature`` or ``effort``, the service does not accept."""
 
     def __init__(self, message: str, parameters: Sequence[str]) -> None:
         super().__init__(message)
@@ -100,7 +100,7 @@ class ToolError(ChainError):
 
 
 class PlanError(ToolError):
-    """An invalid plan operation."""
+    """A plan operation that is not valid, such as closing a task that does not exist."""
 
 
 class JournalError(ChainError):
@@ -108,17 +108,17 @@ class JournalError(ChainError):
 
 
 class ConversationError(ChainError):
-    """A message that may not follow in the conversation."""
+    """A bug in this package: a message or a request that the state of the conversation does not allow."""
 
 
 def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return the most similar of ``names``, for an error message; empty if none is similar."""
+    """Return the most similar of ``names``; empty if none has at least the similarity ``cutoff`` (0 to 1)."""
     import difflib  # here, since importing it at the start would delay the prompt
 
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:
-    """Return a hint for an unknown name: the most similar known name, or ``otherwise`` if none is similar."""
+    """Return a hint for an unknown name: the most similar of ``names`` (``nearest_name``), or else ``otherwise``."""
     near = nearest_name(name, names, cutoff)
     return f"did you mean {near}?" if near else otherwise

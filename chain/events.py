@@ -21,13 +21,13 @@ from chain.text.wording import MAIN, ROOT
 _T = TypeVar("_T")
 
 State: TypeAlias = Literal["queued", "delivered", "handled", "returned", "dropped", "refused", "unsent"]
-"""The state of a line. ``unsent`` is the state of a line that a script or a pipe will not send any more."""
+"""The state of a line. ``unsent``: the line of a script or a pipe was given up without being sent."""
 
 Origin: TypeAlias = Literal["prompt", "script", "json", "door", "acp", "job"]
 """The source of a line.
 
-A script is ``--say`` or a pipe, ``json`` is JSON input, ``door`` another terminal, ``acp`` an editor, and ``job`` a
-background job that has ended.
+``prompt`` is the input editor, ``script`` a ``--say`` option or a pipe, ``json`` JSON input, ``door`` another terminal,
+``acp`` an editor such as Zed, and ``job`` a background job that has ended.
 """
 
 Status: TypeAlias = Literal[
@@ -75,8 +75,8 @@ Phase: TypeAlias = Literal["thinking", "tools", "answering"]
 class Point(StrEnum):
     """A point at which a line enters the conversation: as the query of a run, or at one of the safe points.
 
-    The values are those of events, journals and handler prompts. To add a safe point, name it here, deliver at it in
-    ``chain.agent.executor``, and describe it in ``chain.text.phrases``.
+    Events, journals and handler prompts contain the values. To add a safe point, name it here, deliver lines at it
+    in ``chain.agent.executor``, and describe it in ``chain.text.phrases``.
     """
 
     START = "start"
@@ -99,7 +99,7 @@ MID_TASK = frozenset({Point.BEFORE_TOOL, Point.AFTER_TOOLS, Point.AT_ONCE})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    """The fields of every event."""
+    """The base class of events, with the fields of every event."""
 
     type: ClassVar[str]
     agent: str = MAIN
@@ -118,7 +118,7 @@ def _event(type: str) -> Callable[[type[_T]], type[_T]]:
 
 @_event("init")
 class Init(_Event):
-    """The first event of an open session."""
+    """The first event of a feed. It describes the open session."""
 
     session: str
     version: str
@@ -168,7 +168,7 @@ class Reply(_Event):
 
 @_event("tool_call")
 class ToolCall(_Event):
-    """A tool starts. ``parent_id`` is the call that started the agent, or ``root``."""
+    """A tool starts. ``parent_id`` is the id of the call that started the agent; ``root`` for the main agent."""
 
     id: str
     name: str
@@ -206,7 +206,7 @@ class ToolResult(_Event):
 
 @dataclass(frozen=True, slots=True)
 class AdjustmentView:
-    """Guidance of the user for a running tool, as events show it: its type and its value."""
+    """The user's guidance for a running tool in an event: the type and the value of the guidance."""
 
     type: str
     value: str
@@ -249,9 +249,9 @@ class LineRefused(_Event):
 class UserInterruption(_Event):
     """Lines entered the conversation as one message.
 
-    ``message`` is the text that the user typed, ``point`` the safe point, ``waited_s`` how long the first of the lines
-    waited, in seconds. ``remaining`` counts the model calls that the run has left, and ``tools_skipped`` names the
-    tools that an urgent line skipped.
+    ``message`` is the text that the user typed, ``point`` the safe point, ``prompt_source`` the handler prompt, and
+    ``waited_s`` the time in seconds that the first of the lines waited. ``remaining`` counts the model calls that the
+    run has left, and ``tools_skipped`` names the tools that an urgent line skipped.
     """
 
     ids: tuple[str, ...]
@@ -304,7 +304,7 @@ class OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """One task of the plan, as events show it. ``n`` counts from 1."""
+    """One task of the plan in an event. ``n`` is the number of the task, counted from 1."""
 
     n: int
     text: str
@@ -326,8 +326,8 @@ class Question(_Event):
 
     The answer may be another text. ``preview`` shows what the call would do (a command, or ``diff`` as a text).
     ``protections`` are short names of the call's restrictions. ``subject`` is the path, command or host to approve,
-    shortened to one row. ``always`` is what the answer "always" allows: every call of the tool, or this
-    subject. ``only_by_name`` is a sensitive part of the path, such as ``.git``; if it is set, "always" allows only
+    shortened to one row. ``always`` is what the answer "always" allows: every call of the ``tool``, or this
+    ``subject``. ``only_by_name`` is a sensitive part of the path, such as ``.git``; if it is set, "always" allows only
     this one call. ``escalations`` are the restrictions of the sandbox that an answer can lift for this call.
     """
 
@@ -366,7 +366,7 @@ class Answer(_Event):
 class AgentStarted(_Event):
     """An agent starts to work on a task: a new agent, or a finished one that is asked again.
 
-    ``agent`` is the agent that gives the task, and ``parent_id`` its tool call.
+    ``agent`` is the agent that gives the task, and ``parent_id`` the id of that agent's tool call.
     """
 
     name: str
@@ -377,7 +377,7 @@ class AgentStarted(_Event):
 
 @_event("agent_ended")
 class AgentEnded(_Event):
-    """An agent has ended."""
+    """An agent has ended its work on a task."""
 
     name: str
     kind: str
@@ -388,7 +388,7 @@ class AgentEnded(_Event):
 
 @_event("retry")
 class Retry(_Event):
-    """A request is retried in ``delay_s`` seconds. A front end discards the text shown since the last reply."""
+    """A failed request will be retried in ``delay_s`` seconds. Front ends discard the text since the last reply."""
 
     attempt: int
     delay_s: float
@@ -432,8 +432,8 @@ class Compaction(_Event):
 class UsageReport(_Event):
     """The usage of one model call.
 
-    ``context_tokens`` is the size of the conversation after the call, and ``context_window`` the size of the model's
-    window, both in tokens; ``None`` if unknown.
+    ``context_tokens`` is the size of the conversation after the call, in tokens. ``context_window`` is the size of the
+    model's window in tokens; ``None`` if it is unknown.
     """
 
     input_tokens: int
@@ -446,7 +446,7 @@ class UsageReport(_Event):
 
     @classmethod
     def of(cls, used: Usage, window: int, **common: Any) -> UsageReport:  # noqa: ANN401 - agent, iteration, time
-        """Return the report of a call. ``window`` is the model's window in tokens, 0 if unknown."""
+        """Return the report of a call with this usage. ``window`` is the model's window in tokens; 0 if unknown."""
         return cls(
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
@@ -463,12 +463,12 @@ class UsageReport(_Event):
 class Result(_Event):
     """The end of a run.
 
-    Three fields are about the process, not only about this run: ``exit_code`` is the exit code that the process would
-    have now. ``receipts`` has each line that was settled or refused since the previous result, once. ``unsent`` has the
-    lines of a script or a pipe, as written, that were given up since then without being sent.
+    Three fields are about the process, not only about this run: ``exit_code`` is the exit code of the process if it
+    ended now. ``receipts`` has each line that was settled or refused since the previous result, once. ``unsent`` has
+    the lines of a script or a pipe, as written, that were given up since then without being sent.
 
-    ``program_ended``: the process ended during the run, at an unknown time. ``short`` (not in the JSON) is the end of a
-    stop's result, after the reply, with the number of findings instead of their list.
+    ``program_ended``: the process ended during the run, at an unknown time. ``short`` (not in the JSON) is set after a
+    stop with findings: it is the end of ``result``, with the number of findings instead of their list.
     """
 
     status: Status
@@ -489,7 +489,7 @@ class Result(_Event):
 
 
 Piece: TypeAlias = TextDelta | ThinkingDelta | ToolProgress
-"""A piece of text that arrives continuously."""
+"""An event with one piece of a text that arrives bit by bit."""
 
 _OfLines: TypeAlias = LineQueued | LineRefused | UserInterruption | Receipt
 _OfRuns: TypeAlias = Init | RunStarted | IterationStarted | Reply | Retry | Notice | Error | UsageReport | Result

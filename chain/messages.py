@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object. ``Any`` is used only here: everything inside the package has a precise type."""
+"""A JSON object."""
 
 Role: TypeAlias = Literal["user", "assistant"]
 
@@ -88,7 +88,7 @@ Block: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | Opaque
 class Message:
     """One message of a conversation, with its tool calls and its tool results.
 
-    ``model`` is the model that signed its thinking, which no other model accepts; empty if it is unknown.
+    ``model`` is the model that signed the thinking in the message, and the only one that accepts it; empty if unknown.
     """
 
     role: Role
@@ -163,7 +163,7 @@ def replace_images(block: Block, change: Callable[[Image], Block]) -> Block:
 
 
 def tool_results(results: Iterable[ToolResult]) -> Message:
-    """Return the user message that answers tool calls."""
+    """Return a user message with the results of tool calls."""
     return Message("user", tuple(results))
 
 
@@ -200,7 +200,7 @@ def _result_to_json(result: ToolResult, form: Callable[[Block], JsonObject]) -> 
     return {**raw, "is_error": True} if result.is_error else raw
 
 
-NO_IMAGE = "[image, no longer there]"
+NO_IMAGE = "[image whose file was deleted]"
 """The text that replaces an image whose content was deleted."""
 
 
@@ -221,7 +221,7 @@ def block_to_request_json(block: Block) -> JsonObject:
 
 
 def block_from_json(raw: Mapping[str, Any]) -> Block:
-    """Return the block for its JSON form. JSON that ``block_to_json`` would not write becomes ``Opaque``."""
+    """Return the block with this JSON form. JSON that ``block_to_json`` would not write becomes ``Opaque``."""
     match raw:
         case {"type": "text", "text": str(text), **rest} if not rest:
             return Text(text)
@@ -262,7 +262,7 @@ def to_json(message: Message) -> JsonObject:
 
 
 def from_json(raw: Mapping[str, Any]) -> Message:
-    """Return the message for its JSON form. Raise ``ValueError`` if it is not a message."""
+    """Return the message with this JSON form. Raise ``ValueError`` if the JSON is not a message."""
     match raw:
         case {"role": "user" | "assistant" as role, "content": list(content)} if all(
             isinstance(block, dict) for block in content
@@ -276,14 +276,14 @@ def from_json(raw: Mapping[str, Any]) -> Message:
 StopReason: TypeAlias = Literal[
     "end_turn", "stop_sequence", "tool_use", "max_tokens", "refusal", "model_context_window_exceeded", "pause_turn"
 ]
-"""Why a reply ended, in the words of https://docs.anthropic.com/en/api/handling-stop-reasons."""
+"""The reason why a reply ended, in the words of https://docs.anthropic.com/en/api/handling-stop-reasons."""
 
 TOO_LONG: Final = "model_context_window_exceeded"
 """The stop reason of a conversation that does not fit the model's window."""
 
 
 COST_DIGITS = 9
-"""Decimal digits of a cost in US dollars: exact for prices per million tokens with three digits."""
+"""The number of decimal digits of a cost in US dollars: exact for prices per million tokens with three digits."""
 
 
 @dataclass(frozen=True, slots=True)

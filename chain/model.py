@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from chain.messages import Message, Overrides, StopReason, Usage
 
 Memory: TypeAlias = dict[object, Any]
-"""Data that models store about one conversation, each under its own key. Several conversations may share a model."""
+"""Data about one conversation. Each model that answers the conversation stores its data under its own key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class ToolSpec:
 class Request:
     """One model call.
 
-    ``messages`` is the conversation, which ends with a user message. ``tail`` are texts that follow it in this request
-    only (SPEC section 5); none is blank. ``memory`` is the same object in every request of a conversation. A request
-    without ``memory`` is a conversation of its own.
+    ``messages`` is the conversation, which ends with a user message. ``tail`` are texts after the conversation, in this
+    request only (SPEC section 5); none is blank. ``memory`` is the same object in every request of a conversation. A
+    request that is created without ``memory`` starts a new conversation.
     """
 
     system: str
@@ -46,7 +46,7 @@ class Request:
 class Reply:
     """One complete reply. ``cut_calls`` are the ids of tool calls whose input was cut off by the token limit.
 
-    ``asked_tokens`` is the size in tokens of a request that is too long, if the service says it; otherwise 0.
+    ``asked_tokens`` is the size in tokens of a request that is too long, if the service reports it; otherwise 0.
     """
 
     message: Message
@@ -60,7 +60,7 @@ class Reply:
 class Delta:
     """A piece of a reply, to be shown before the whole reply has arrived.
 
-    If a reply is cancelled or fails, its last delta has the kind ``usage``, and ``usage`` is the usage so far.
+    If a reply is cancelled, its last delta may have the kind ``usage``. Then ``usage`` is the usage so far.
     """
 
     kind: Literal["text", "thinking", "usage"]
@@ -85,7 +85,7 @@ def window_of(model: object) -> Window | None:
 class Model(Protocol):
     """A language model that answers the requests of any number of conversations.
 
-    It may have a property ``window``, its ``Window``.
+    A model may also have a property ``window``: its context window, a ``Window`` or ``None``.
     """
 
     @property
@@ -96,11 +96,11 @@ class Model(Protocol):
         """Return the reply to one request, and call ``on_delta`` with every piece as it arrives.
 
         Raise ``ModelError`` if the call failed. Any other exception ends the run with an error and is not retried. The
-        call may be cancelled at any await, and the model is usable immediately afterwards.
+        call may be cancelled at any await. After that, the model must be usable immediately.
         """
 
     async def prepare(self) -> None:
-        """Do slow work, such as importing a library, before the first call. May be cancelled at any time.
+        """Do slow work, such as importing a library, before the first call. The call may be cancelled at any time.
 
         A model may do nothing here. Exceptions are ignored: the first call raises them again.
         """

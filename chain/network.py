@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def proxy_for(url: httpx2.URL) -> str | None:
-    """Return the proxy for an address (``HTTPS_PROXY``, ``ALL_PROXY``, ``NO_PROXY``); ``None`` if none is used."""
+    """Return the proxy that the environment (``HTTPS_PROXY``, ``NO_PROXY``, …) sets for an address, or ``None``."""
     import urllib.request  # takes long to import
 
     proxies, host = urllib.request.getproxies(), url.raw_host.decode("ascii").lower()
@@ -24,7 +24,7 @@ def proxy_for(url: httpx2.URL) -> str | None:
 
 
 def tls_context(url: httpx2.URL) -> ssl.SSLContext:
-    """Return the TLS context for requests to an address. For HTTPS it reads the trusted certificates from the disk."""
+    """Return the TLS context for requests to an address. For HTTPS, read the trusted certificates."""
     import httpx2
 
     if url.scheme == "http" and not (proxy_for(url) or "").startswith("https:"):
@@ -36,7 +36,7 @@ def tls_context(url: httpx2.URL) -> ssl.SSLContext:
 def _is_exempt(entry: str, scheme: str, host: str) -> bool:
     """Return whether an entry of ``NO_PROXY`` names a host in a form that ``urllib`` does not know.
 
-    Without this, requests to the user's own network (``10.0.0.0/8``) would reach the proxy unencrypted.
+    These forms are networks (``10.0.0.0/8``), ``*``, ``*.HOST`` and ``SCHEME://HOST``.
     """
     only, separator, name = entry.strip().lower().rpartition("://")
     if separator and only not in ("all", scheme):

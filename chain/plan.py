@@ -18,13 +18,13 @@ from chain.text.phrases import BOXES, plan_progress
 from chain.text.wording import pluralize
 
 MAX_TASKS = 200
-"""The maximum number of tasks. It is limited because the whole plan is sent to the model."""
+"""The maximum number of tasks. The number is limited, because the whole plan is sent to the model."""
 
 MAX_TASK = 1_000
 """The maximum length of a task, and of the reason for a failure, in characters."""
 
 DONE, NOT_DONE = "(Done: {})", "(Not done: {})"
-"""Texts for the model about a plan command that code has carried out."""
+"""Texts that tell the model whether a plan command was executed, and the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def tasks_after(tasks: tuple[Task, ...], change: PlanChange) -> tuple[Task, ...]
 
 
 def views_of(tasks: Iterable[Task]) -> tuple[TaskView, ...]:
-    """Return the tasks as events show them."""
+    """Return the form that tasks have in events."""
     return tuple(TaskView(n, task.text, task.state, task.reason) for n, task in enumerate(tasks, 1))
 
 
@@ -81,7 +81,7 @@ class Plan:
         return sum(t.state != "PENDING" for t in self._tasks), len(self._tasks)
 
     def carry_over(self, tasks: Iterable[Task]) -> None:
-        """Start with the tasks of an earlier plan, each in its state. Do nothing if there are none."""
+        """Replace the plan by ``tasks``, each in its state. Do nothing if there are no ``tasks``."""
         if views := views_of(tasks):
             self.record(PlanRestored(views, "user"))
 
@@ -124,7 +124,7 @@ class Plan:
         return f"the plan is cleared, {pluralize(count, 'task')} removed"
 
     def carry_out(self, command: PlanCommand, *, line_id: str = "") -> str:
-        """Execute a plan command of the user. Return a sentence about its effect."""
+        """Execute a plan command of the user. Return a sentence about the effect."""
         match command:
             case AddTask(text):
                 return self.add(text, "user", line_id=line_id)
@@ -148,12 +148,12 @@ class Plan:
         return "\n".join([*rows, plan_progress([task.state for task in self._tasks])])
 
     def apply(self, change: PlanChange) -> None:
-        """Apply a recorded change. Raise ``IndexError`` if its task does not exist."""
+        """Apply a recorded change. Raise ``IndexError`` if the task to close does not exist."""
         self._tasks, self.revision, self.last_by = tasks_after(self._tasks, change), self.revision + 1, change.by
 
 
 def outcome_of(command: PlanCommand, tasks: Iterable[Task]) -> str:
-    """Return what the model would read about a plan command if it were executed on these tasks. They do not change."""
+    """Return the text for the model if a plan command were executed on ``tasks``, which do not change."""
     plan = Plan()
     plan.carry_over(tasks)
     try:
@@ -167,8 +167,8 @@ class PlanNews:
     """A tracker of the plan revision that an agent's model has seen.
 
     A changed plan is added to every request until one of these requests gets a reply. ``known`` is the revision that
-    the model has seen; ``None`` if the conversation may have lost its text about a plan with tasks. ``sent`` is the
-    revision at the last request.
+    the model has seen; ``None`` if the plan has tasks, and the conversation may no longer contain the plan, for example
+    after a compaction. ``sent`` is the revision at the last request.
     """
 
     known: int | None = 0
@@ -200,7 +200,7 @@ class PlanNews:
 
 
 def _one_line(text: str, what: str) -> str:
-    """Return a text on one row, with single spaces. Raise ``PlanError`` if it is empty or too long.
+    """Return a text on one row, with single spaces. Raise ``PlanError`` if the text is empty or too long.
 
     ``what`` names the text in the error.
     """

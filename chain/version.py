@@ -1,3 +1,3 @@
-"""The version, in the one place that the package's metadata reads too."""
+"""The version of the package. The package's metadata reads it from this file."""
 
 VERSION = "0.1.0"

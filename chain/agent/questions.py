@@ -194,7 +194,7 @@ class Questions:
         """The open question, which the user can answer, or ``None``."""
         self._unsynced: list[PendingQuestion] = []
         """The questions whose answers are not synced yet. The events of these answers are emitted after the sync."""
-        journal.when_failed(self._fail_all)
+        journal.on_failure(self._fail_all)
 
     @property
     def open_id(self) -> str | None:

@@ -253,7 +253,7 @@ async def _finish_work(chain: Chain, lease: Lease) -> None:
         if not (chain.is_running or lease.unread):
             break
         if not chain.is_running:
-            await lease.was_read.wait()
+            await lease.row_removed.wait()
     # No await since the check: lines that are sent from now on go to the next holder.
     chain.stop_accepting()
     if lease.release_mode == "retry":

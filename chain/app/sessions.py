@@ -110,12 +110,12 @@ def export(store: Store, id: str, format: Format, report: Report = lambda what: 
         for _ in session_events(store, id, report):
             pass  # only for the faults, which the document does not contain
     else:
-        from chain.export.html import html
-        from chain.export.markdown import markdown
+        from chain.export.html import render_html
+        from chain.export.markdown import render_markdown
         from chain.export.outline import outline_of
 
-        written = markdown if format == "md" else html
-        yield from written(outline_of(session_events(store, id, report)))
+        render = render_markdown if format == "md" else render_html
+        yield from render(outline_of(session_events(store, id, report)))
 
 
 def json_document(id: str, rows: Iterable[bytes], read_attachment: ReadAttachment) -> Iterator[str]:

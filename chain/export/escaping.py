@@ -1,9 +1,9 @@
 """Safe forms of untrusted text: plain text as HTML, and replies of the model as rendered Markdown. Pure.
 
-All text of a page passes through ``escape_text`` or ``prose``. The parser for ``prose`` renders neither HTML nor
+All text of a page passes through ``escape_text`` or ``render_reply``. The parser of the latter renders neither HTML nor
 images, because a browser would fetch images. It links only to ``http``, ``https`` and ``mailto`` addresses, and shows
 definitions of links as plain text. The Markdown export quotes a reply unchanged only if ``is_inert`` returns true for
-it.
+the reply.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 MAX_MARKDOWN = 60_000
-"""Characters of a reply that is parsed as Markdown. Parsing a longer one could take minutes, so it stays plain text."""
+"""The maximum length, in characters, of a reply that is parsed as Markdown. More could take minutes to parse."""
 MAX_NESTING = 20
-"""Nesting levels that the parser reads. It skips deeper content, so a reply with more levels stays plain text."""
+"""The nesting levels that the parser reads. It skips deeper content, so a reply with more levels is not rendered."""
 
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\]+\Z", re.IGNORECASE)
 _INERT_LINK = re.compile(r"https?:|mailto:|[^:]*(?:[/?#]|\Z)", re.IGNORECASE)
@@ -33,7 +33,7 @@ def escape_text(text: str) -> str:
     return html.escape(sanitize(text))
 
 
-def prose(text: str) -> str:
+def render_reply(text: str) -> str:
     """Return a reply as HTML: its Markdown rendered, or plain text if it is too long or nested too deeply."""
     text, parser = sanitize(text), _strict_parser()
     tokens = [] if len(text) > MAX_MARKDOWN else parser.parse(text)

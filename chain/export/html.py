@@ -1,7 +1,7 @@
 """A session as one HTML page without scripts and external resources. Pure.
 
-The page has a header, the timeline, and the full record in order. Agents are inside the calls that started them. Text
-that chain did not write passes through ``escaping``. The content security policy of the page forbids the browser to run
+The page has a header, the timeline, and the full record in order. Agents are inside the calls that started them. All
+text of users and models passes through ``escaping``. The content security policy of the page forbids the browser to run
 or load anything. The style sheet is ``page.css``.
 """
 
@@ -13,22 +13,22 @@ from typing import assert_never
 
 from chain import events
 from chain.export import outline
-from chain.export.escaping import escape_text, prose
-from chain.export.timeline import timeline
+from chain.export.escaping import escape_text, render_reply
+from chain.export.timeline import render_timeline
 from chain.text import phrases
 from chain.text.wording import count_names, pluralize, truncate
 from chain.version import VERSION
 
 MAX_HTML_TITLE = 200
 FEW_ROWS = 10
-"""A result with more rows than this is folded."""
+"""The maximum number of rows of a text that is not folded."""
 FEW_CHARS = 1_200
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _BOXES = {"PENDING": "☐", "DONE": "☑", "FAILED": "☒"}
 
 
-def html(session: outline.Outline) -> Iterator[str]:
+def render_html(session: outline.Outline) -> Iterator[str]:
     """Yield the HTML page in pieces."""
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     title = escape_text(truncate(session.title, MAX_HTML_TITLE))
@@ -44,13 +44,13 @@ def html(session: outline.Outline) -> Iterator[str]:
     for name, value in session.facts():
         yield f"<div><dt>{name}</dt><dd>{escape_text(value)}</dd></div>\n"
     yield "</dl>\n</header>\n"
-    yield from timeline(session)
+    yield from render_timeline(session)
     yield '<main id="story">\n'
-    yield from _items(session.before)
+    yield from _items(session.preamble)
     for number, run in enumerate(session.runs, 1):
         yield f'<section class="run">\n<h2 id="{run.anchor}">Run {number} '
         iterations = pluralize(run.iterations, "iteration")
-        yield f"<small>{phrases.local_time(run.time)} · {iterations} · {run.took}</small></h2>\n"
+        yield f"<small>{phrases.local_time(run.time)} · {iterations} · {run.duration_text}</small></h2>\n"
         if run.task.strip():
             yield f'<div class="user">{_captioned_text(run.task.strip(), "The user")}</div>\n'
         yield from _steps(run)
@@ -59,7 +59,7 @@ def html(session: outline.Outline) -> Iterator[str]:
         yield '<section class="run">\n<h2>Still waiting</h2>\n'
         yield from _items(session.waiting)
         yield "</section>\n"
-    yield f"</main>\n<footer><p>Made by chain {VERSION}. Times are those of the machine that made it.</p></footer>\n"
+    yield f"</main>\n<footer><p>Made by chain {VERSION}. Times are local to the machine that made it.</p></footer>\n"
     yield "</body>\n</html>\n"
 
 
@@ -69,7 +69,7 @@ def _steps(agent: outline.AgentRun) -> Iterator[str]:
         if step.number:
             tokens = f" · {pluralize(step.tokens, 'token')}" if step.tokens else ""
             yield f'<h{level} class="step" id="{step.anchor}">Iteration {step.number} '
-            yield f"<small>{step.took}{tokens}</small></h{level}>\n"
+            yield f"<small>{step.duration_text}{tokens}</small></h{level}>\n"
         yield from _items(step.items)
 
 
@@ -91,7 +91,7 @@ def _content(event: outline.ShownEvent, urgency: str) -> tuple[str, str]:
     """Return the CSS class and the content of the element for an event."""
     match event:
         case events.Reply():
-            return "reply", prose(event.text)
+            return "reply", render_reply(event.text)
         case events.ThinkingDelta():
             return "thought", f"<details><summary>Thought</summary>{_captioned_text(event.text.strip())}</details>"
         case events.UserInterruption():
@@ -136,11 +136,11 @@ def _call(call: outline.CallItem) -> Iterator[str]:
 
 def _agent(agent: outline.AgentRun) -> Iterator[str]:
     status = f'<span class="{_quality(agent.status)}">{phrases.describe_status(agent.status)}</span>'
-    end = f' id="e{agent.until}"' if agent.status is not None else ""
+    end = f' id="e{agent.last_index}"' if agent.status is not None else ""
     yield (
         f'<details class="agent-run" id="{agent.anchor}" open>\n'
         f"<summary><b>{escape_text(agent.agent)}</b> "
-        f"<small{end}>{status} · {pluralize(agent.iterations, 'iteration')} · {agent.took}</small></summary>\n"
+        f"<small{end}>{status} · {pluralize(agent.iterations, 'iteration')} · {agent.duration_text}</small></summary>\n"
         f"{_captioned_text(agent.task, 'Its task')}\n"
     )
     yield from _steps(agent)
@@ -152,13 +152,13 @@ def _quality(status: events.Status | None) -> str:
 
 
 def _captioned_text(text: str, caption: str = "") -> str:
-    """Return the HTML of a text below a row with its ``caption``. An empty text or caption has no HTML."""
+    """Return the HTML of a caption row and of a text below it. An empty caption or text is left out."""
     row = f'<p class="by">{escape_text(caption)}</p>' if caption else ""
     return row + (f'<p class="text">{escape_text(text)}</p>' if text else "")
 
 
 def _fold(text: str) -> str:
-    """Return the HTML of a text, folded if the text is long; an empty string if the text is blank."""
+    """Return the HTML of a text, folded if the text is long; empty if the text is blank."""
     text = text.strip("\n")
     if not text.strip():
         return ""

@@ -29,7 +29,7 @@ _ROW_START = re.compile(r"^(\d*)([-+=:.)])")
 _BREAK = re.compile(r"(?<=[^\n])\n(?=[^\n])")
 
 
-def markdown(session: outline.Outline) -> Iterator[str]:
+def render_markdown(session: outline.Outline) -> Iterator[str]:
     """Yield the Markdown document in pieces."""
     return (f"{row}\n" for row in _rows(session))
 
@@ -39,9 +39,9 @@ def _rows(session: outline.Outline) -> Iterator[str]:
     for name, value in session.facts():
         yield f"- {name}: {escape_inline(value)}"
     yield ""
-    yield from _items(session.before)
+    yield from _items(session.preamble)
     for number, run in enumerate(session.runs, 1):
-        facts = [phrases.describe_status(run.status), pluralize(run.iterations, "iteration"), run.took]
+        facts = [phrases.describe_status(run.status), pluralize(run.iterations, "iteration"), run.duration_text]
         yield from _paragraph(f"## Run {number} ({', '.join(facts)})")
         if run.task.strip():
             yield from _quote("The user", quote_verbatim(run.task))
@@ -54,7 +54,7 @@ def _rows(session: outline.Outline) -> Iterator[str]:
 def _steps(agent: outline.AgentRun, heading: str) -> Iterator[str]:
     for step in agent.steps:
         if step.number:
-            yield from _paragraph(f"{heading} Iteration {step.number} ({step.took})")
+            yield from _paragraph(f"{heading} Iteration {step.number} ({step.duration_text})")
         yield from _items(step.items)
 
 
@@ -65,7 +65,7 @@ def _items(items: Iterable[outline.Item]) -> Iterator[str]:
                 yield from _call(item)
             case outline.AgentRun():
                 iterations = pluralize(item.iterations, "iteration")
-                facts = f"{phrases.describe_status(item.status)}, {iterations}, {item.took}"
+                facts = f"{phrases.describe_status(item.status)}, {iterations}, {item.duration_text}"
                 yield from _paragraph(f"**Agent {escape_inline(item.agent)}** ({facts})")
                 yield from _indent(quote_reply("Its task", item.task))
                 yield from _indent(_steps(item, "####"))
@@ -129,8 +129,8 @@ def _paragraph(row: str) -> tuple[str, str]:
     return row, ""
 
 
-def _quote(who: str, rows: Iterable[str]) -> Iterator[str]:
-    yield from _paragraph(f"**{escape_inline(who)}:**")
+def _quote(title: str, rows: Iterable[str]) -> Iterator[str]:
+    yield from _paragraph(f"**{escape_inline(title)}:**")
     yield from _indent(rows)
     yield ""
 
@@ -139,10 +139,10 @@ def _indent(rows: Iterable[str]) -> Iterator[str]:
     return (f"> {row}" if row else ">" for row in rows)
 
 
-def quote_reply(who: str, text: str) -> Iterator[str]:
-    """Yield the rows of a quote with words of the model. No text can end the quote early."""
+def quote_reply(title: str, text: str) -> Iterator[str]:
+    """Yield the rows of a quote with words of the model, under a ``title``. No text can end the quote early."""
     rows = sanitize(text).strip("\n").expandtabs(4).splitlines()
-    return _quote(who, rows if is_inert("\n".join(rows)) else fence_block(text, "markdown"))
+    return _quote(title, rows if is_inert("\n".join(rows)) else fence_block(text, "markdown"))
 
 
 def fence_block(text: str, language: str) -> Iterator[str]:

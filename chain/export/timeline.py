@@ -1,4 +1,4 @@
-"""The timeline of the HTML page: one lane for each agent, in which every bar and pin links into the record. Pure.
+"""The timeline of the HTML page: one lane for each agent. Each bar and pin links to its place in the record. Pure.
 
 The scale from left to right shows both a tool call of milliseconds and a pause of a night: the distance of two events
 is a constant plus the logarithm of the seconds between them.
@@ -18,7 +18,7 @@ from chain.text import phrases
 from chain.text.wording import pluralize, truncate
 
 ROOM = 0.1
-"""The distance between two simultaneous events, before scaling. A second between two events adds 0.7."""
+"""The distance between two simultaneous events, before scaling to the width. A second between them adds 0.7."""
 CLOSEST = 0.35
 """The minimum distance between the starts of two bars, in percent of the width. Closer bars are merged."""
 PIN_WIDTH = 6.6
@@ -36,8 +36,8 @@ _KEY = (
 _Part = TypeVar("_Part", Iteration, CallItem)
 
 
-def timeline(session: Outline) -> Iterator[str]:
-    """Yield the timeline as HTML; nothing if the session has no run."""
+def render_timeline(session: Outline) -> Iterator[str]:
+    """Yield the timeline as pieces of HTML; nothing if the session has no run."""
     if not session.runs:
         return
     positions = _positions(session.times)
@@ -64,14 +64,14 @@ def _lane(runs: Sequence[AgentRun], positions: Sequence[float]) -> Iterator[str]
     """Yield the lane of one agent: bars for iterations and calls, and pins above them."""
     agent = runs[0].agent
     pins = sorted(pin for run in runs for pin in _pins(run))
-    levels = _levels([positions[at] for at, *_ in pins])
+    levels = _levels([positions[index] for index, *_ in pins])
     yield (
         f'<div class="lane" style="--depth:{runs[0].depth};--levels:{max(levels, default=-1) + 1}">\n'
         f'<div class="agent"><a href="#{runs[0].anchor}">{escape_text(agent)}</a></div>\n<div class="track">\n'
     )
     for steps in _merge_close_parts((step for run in runs for step in run.steps if step.number), positions):
         numbers = " to ".join(dict.fromkeys(str(step.number) for step in (steps[0], steps[-1])))
-        took = f" ({steps[0].took})" if len(steps) == 1 else ""
+        took = f" ({steps[0].duration_text})" if len(steps) == 1 else ""
         yield _bar("bar", steps, positions, f"{agent}, iteration {numbers}{took}")
     for calls in _merge_close_parts(
         (item for run in runs for item in run.items() if isinstance(item, CallItem)), positions
@@ -79,48 +79,48 @@ def _lane(runs: Sequence[AgentRun], positions: Sequence[float]) -> Iterator[str]
         failed = " failed" if any(call.has_failed for call in calls) else ""
         title = f"{calls[0].name}: {calls[0].state}" if len(calls) == 1 else pluralize(len(calls), "call")
         yield _bar(f"call{failed}", calls, positions, title)
-    for (at, kind, sign, title), level in zip(pins, levels, strict=True):
-        yield _link(f"pin{kind}", at, f"left:{positions[at]:.2f}%;--level:{level}", title, sign)
+    for (index, kind, sign, title), level in zip(pins, levels, strict=True):
+        yield _link(f"pin{kind}", index, f"left:{positions[index]:.2f}%;--level:{level}", title, sign)
     yield "</div>\n</div>\n"
 
 
 def _merge_close_parts(parts: Iterable[_Part], positions: Sequence[float]) -> list[list[_Part]]:
-    """Group the parts into bars: parts whose starts are closer than ``CLOSEST`` are in one group."""
+    """Group parts into bars. A part joins the group before if it starts within ``CLOSEST`` of the group's start."""
     groups: list[list[_Part]] = []
     for part in parts:
-        if not groups or positions[part.at] - positions[groups[-1][0].at] >= CLOSEST:
+        if not groups or positions[part.index] - positions[groups[-1][0].index] >= CLOSEST:
             groups.append([])
         groups[-1].append(part)
     return groups
 
 
 def _bar(kind: str, parts: Sequence[Iteration] | Sequence[CallItem], positions: Sequence[float], title: str) -> str:
-    left, right = positions[parts[0].at], positions[max(part.until for part in parts)]
-    return _link(kind, parts[0].at, f"left:{left:.2f}%;width:{right - left:.2f}%", title)
+    left, right = positions[parts[0].index], positions[max(part.last_index for part in parts)]
+    return _link(kind, parts[0].index, f"left:{left:.2f}%;width:{right - left:.2f}%", title)
 
 
-def _link(kind: str, at: int, style: str, title: str, sign: str = "") -> str:
+def _link(kind: str, index: int, style: str, title: str, sign: str = "") -> str:
     title = escape_text(truncate(title, MAX_TITLE))
-    return f'<a class="{kind}" href="#e{at}" style="{style}" title="{title}">{escape_text(sign)}</a>\n'
+    return f'<a class="{kind}" href="#e{index}" style="{style}" title="{title}">{escape_text(sign)}</a>\n'
 
 
 def _pins(run: AgentRun) -> Iterator[tuple[int, str, str, str]]:
     """Yield the pins of a run, each as an event's index, a CSS class, a sign and a title."""
     for item in run.items():
         match item:
-            case Moment(at=at, event=events.UserInterruption() as event, urgency=urgency):
-                yield at, "", event.point, f"{phrases.describe_delivery(event, urgency)}. {event.message}"
-            case Moment(at=at, event=events.Question() as event):
-                yield at, " asks", "?", f"Question {event.id}: {event.text}"
+            case Moment(index=index, event=events.UserInterruption() as event, urgency=urgency):
+                yield index, "", event.point, f"{phrases.describe_delivery(event, urgency)}. {event.message}"
+            case Moment(index=index, event=events.Question() as event):
+                yield index, " asks", "?", f"Question {event.id}: {event.text}"
             case _:
                 pass
     if run.status not in (None, "done"):
         sign = "■" if phrases.was_stopped(run.status) else "!"
-        yield run.until, " ends", sign, f"{run.agent}: {phrases.describe_status(run.status)}"
+        yield run.last_index, " ends", sign, f"{run.agent}: {phrases.describe_status(run.status)}"
 
 
 def _levels(positions: Sequence[float]) -> list[int]:
-    """Return the level of each pin: the lowest free one. If no level is free, pins overlap."""
+    """Return the level of each pin: the lowest free level. If none is free, pins overlap."""
     ends, levels = [0.0] * LEVELS, []
     for left in positions:
         level = next((n for n, end in enumerate(ends) if left >= end), ends.index(min(ends)))

@@ -1,6 +1,6 @@
 """Attachments: content that is too large for a record, in files next to a journal. Each file is named by its digest.
 
-An attachment is on disk before the record that names it is written, and never changes.
+An attachment is on disk before the record that names it is written. The content of an attachment never changes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MAX_ATTACHMENT = 16 * 1024 * 1024
 
 
 def attachments_folder(journal: Path) -> Path:
-    """Return the folder of a journal's attachments. It exists once an attachment has been stored."""
+    """Return the folder of a journal's attachments. The folder exists once an attachment has been stored."""
     return journal.with_suffix(".files")
 
 
 def store_attachment(journal: Path, digest: str, content: bytes) -> None:
-    """Write an attachment next to a journal and fsync it. Do nothing if it exists. Raise ``OSError``."""
+    """Write an attachment next to a journal and fsync it. Do nothing if it exists. Raise ``OSError`` if this fails."""
     folder = attachments_folder(journal)
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / digest
@@ -41,9 +41,9 @@ def store_attachment(journal: Path, digest: str, content: bytes) -> None:
 
 
 def write_atomically(path: Path, content: bytes, *, sync: bool) -> None:
-    """Write or replace a file that only its owner can read. ``sync``: fsync its content.
+    """Write or replace a file that only its owner can read. With ``sync``, fsync the content.
 
-    If this fails, raise ``OSError``. An existing file is then unchanged.
+    If this fails, raise ``OSError`` and leave an existing file unchanged.
     """
     unfinished = path.with_name(f".{path.name[:16]}-{secrets.token_hex(4)}")
     try:
@@ -71,7 +71,7 @@ def read_attachment(journal: Path, digest: str) -> bytes | None:
 
 
 def delete_attachments(journal: Path) -> None:
-    """Delete the attachments of a journal. Raise ``OSError``."""
+    """Delete the attachments of a journal. Raise ``OSError`` if they cannot be deleted."""
     with suppress(FileNotFoundError):
         shutil.rmtree(attachments_folder(journal))
 

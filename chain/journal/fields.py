@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 from chain import messages
 
 _PLAIN = (str, int, bool)
-"""Types whose JSON is the value itself."""
+"""Types whose values are the same in JSON."""
 
 _Converter: TypeAlias = Callable[[Any], Any]
-"""A function that converts the JSON of a field to its value. It raises ``_WrongType``."""
+"""A function that converts the JSON of a field to its value. It raises ``_WrongType`` for JSON of another type."""
 
 
 def read_fields(kind: Any, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an object of the kind
@@ -35,18 +35,18 @@ def read_fields(kind: Any, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an 
 
 
 class _WrongType(Exception):
-    """The error that the JSON of a field does not have the type of the field."""
+    """An error for JSON that does not have the type of its field."""
 
 
 @cache
 def _converters(kind: Any) -> Mapping[str, tuple[Any, _Converter]]:  # noqa: ANN401 - a dataclass
-    """Return a type and a converter for each field. JSON of exactly this type is used without the converter."""
+    """Return, by field name, a plain type or ``None``, and a converter. JSON of the plain type is not converted."""
     hints = {name: hint for name, hint in get_type_hints(kind).items() if name in {f.name for f in fields(kind)}}
     return {name: (hint if hint in _PLAIN else None, _converter_for(hint)) for name, hint in hints.items()}
 
 
 def _converter_for(hint: Any) -> _Converter:  # noqa: ANN401 - a type
-    """Return the function that converts the JSON of a field of this type."""
+    """Return the converter for fields with the type annotation ``hint``."""
     origin, inside = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         (other,) = (each for each in inside if each is not type(None))

@@ -1,6 +1,6 @@
 """The file of a journal: an append writes all of its data or nothing, and a sync flushes the file to disk.
 
-Appends run in the caller's thread, which is trio's: the kernel copies them to its page cache, in microseconds. Syncs
+Appends run in the caller's thread, which is trio's: the kernel copies the data to its page cache in microseconds. Syncs
 run in a worker thread, since each waits for the disk.
 
 What happens if the disk hangs, which is possible with a network file system:
@@ -33,15 +33,15 @@ class JournalFile(Protocol):
     """The interface of the file that a journal writes."""
 
     def store_attachment(self, digest: str, content: bytes) -> None:
-        """Store an attachment before the record that names it is appended. Raise ``OSError``."""
+        """Store an attachment before the record that names it is appended. Raise ``OSError`` if this fails."""
         ...
 
     def append(self, data: bytes) -> None:
-        """Append all of ``data`` or nothing. Raise ``OSError``."""
+        """Append all of ``data``, or nothing and raise ``OSError``."""
         ...
 
     async def sync(self) -> None:
-        """Flush all data appended before this call to disk. Raise ``OSError``."""
+        """Flush all data appended before this call to disk. Raise ``OSError`` if this fails."""
         ...
 
 
@@ -116,7 +116,7 @@ class MemoryFile:
 
     def __init__(self) -> None:
         self.attachments: dict[str, bytes] = {}
-        """The contents by their digests."""
+        """The contents of the attachments, by digest."""
 
     def store_attachment(self, digest: str, content: bytes) -> None:
         """Store an attachment in memory."""

@@ -80,7 +80,7 @@ class Journal:
         when_written: Callable[[Record | Unknown], None] = lambda record: None,
         writes_later: bool = False,
     ) -> None:
-        """``seq`` is that of the last record in the file. ``when_written`` is called with each record that is appended.
+        """``seq`` is the number of the last record in the file. ``when_written`` is called with each appended record.
 
         ``writes_later``: the file is in a store behind a network, and is written in the background.
         """
@@ -93,7 +93,7 @@ class Journal:
         self._writes_later = writes_later
         self._emit: Emit = lambda event: None
         self._queue: deque[tuple[Action, int]] = deque()
-        """Actions, each with the ``seq`` up to which records must be on disk. 0: it only waits for earlier actions."""
+        """Actions, each with the ``seq`` up to which records must be on disk; 0 if only earlier actions must run."""
         self._sync_wanted = Wakeup()
         self._is_ending = False
         self._synced_seq = 0
@@ -132,7 +132,7 @@ class Journal:
         return RecordedEvents(self._apply(entry), self._emit)
 
     def store_attachment(self, digest: str, content: bytes) -> None:
-        """Store the content of a file next to the journal. Raise ``JournalError``."""
+        """Store the content of a file next to the journal. Raise ``JournalError`` if it cannot be stored."""
         try:
             self._file.store_attachment(digest, content)
         except OSError as error:
@@ -152,18 +152,18 @@ class Journal:
         return None if self.path is None else read_attachment(self.path, digest)
 
     def record_if_possible(self, record: Record) -> RecordedEvents:
-        """Append a record, apply it and return its events. Apply it even if it cannot be written."""
+        """Append a record, apply it and return its events. Apply the record even if it cannot be written."""
         try:
             return self.record(record)
         except JournalError:
             return self.apply_unrecorded(record)
 
     def apply_unrecorded(self, record: Record) -> RecordedEvents:
-        """Apply a record without writing it, and return its events. A resumed session does not contain it."""
+        """Apply a record without writing it, and return its events. A resumed session does not contain the record."""
         return RecordedEvents(self._apply(Entry(self.seq, time.time(), record)), self._emit)
 
     def acknowledge(self, action: Action) -> None:
-        """Queue ``action`` to run once all records so far are on disk. It never runs if the disk fails."""
+        """Queue ``action`` to run once all records so far are on disk. The action never runs if the disk fails."""
         if self.failure is None:
             self._enqueue(action, self.seq)
 
@@ -171,7 +171,7 @@ class Journal:
         """Run ``action`` after the acknowledgements queued so far. If none is queued, run it immediately."""
         self._enqueue(action, 0)
 
-    def when_failed(self, action: Callable[[JournalError], None]) -> None:
+    def on_failure(self, action: Callable[[JournalError], None]) -> None:
         """Register a function that is called once if the disk fails."""
         self._failure_callbacks.append(action)
 
@@ -188,7 +188,7 @@ class Journal:
             raise JournalError(self.failure)
 
     async def wait_written(self) -> None:
-        """Wait until every record is written. Call it before an action with effects outside the session.
+        """Wait until every record is written. Call this before an action with effects outside the session.
 
         Return at once unless the file is written in the background. Raise ``JournalError`` if the write failed.
         """

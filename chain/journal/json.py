@@ -17,7 +17,7 @@ from chain.journal.records import OMIT_DEFAULT, Entry, Record, Unknown
 from chain.messages import JsonObject
 
 MAX_TIME = 1e12
-"""The limit of ``time``, in seconds since the epoch: the year 33,658."""
+"""The first ``time`` that is not valid, in seconds since the epoch: in the year 33,658."""
 
 
 def to_json(record: Record | Unknown) -> JsonObject:
@@ -28,7 +28,7 @@ def to_json(record: Record | Unknown) -> JsonObject:
 
 
 def from_json(raw: Mapping[str, Any]) -> Entry:
-    """Return the record of a row with its ``seq`` and ``time``. Raise ``ValueError`` if it is not a valid record."""
+    """Return the record in a JSON object, with its ``seq`` and ``time``. Raise ``ValueError`` if it is not valid."""
     type = raw.get("type")
     seq, time = raw.get("seq"), raw.get("time")
     if not isinstance(type, str) or not isinstance(seq, int) or not isinstance(time, int | float):
@@ -47,7 +47,7 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
 
 
 _FORM_KEYS = {"plan": "change", "request": "phase"}
-"""The JSON key of the form (``_Typed``) for each type that has several."""
+"""The JSON key of the form (``_Typed``), for each type that has several forms."""
 
 _KINDS: dict[tuple[str, str], Any] = {(kind.type, kind.form): kind for kind in get_args(Record)}
 

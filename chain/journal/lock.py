@@ -27,7 +27,7 @@ def lock(fd: int) -> None:
 
 
 def has_writer(fd: int) -> bool:
-    """Return whether another open file has the journal locked as its writer. Raise ``OSError``."""
+    """Return whether another open file has the journal locked as its writer. Raise ``OSError`` on failure."""
     try:
         # A shared lock, so that two callers of this function do not see each other as a writer.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -23,11 +23,11 @@ _ABANDONED_ROW_END = b"\0\n"
 
 
 class Reading:
-    """An iterable over the entries of a journal. It can be iterated over only once.
+    """An iterable over the entries of a journal, for a single iteration.
 
-    ``rows`` are the rows of the file, each with its end of line. ``seq`` is that of the last entry read, and ``number``
-    the number of rows read. ``faults`` are sentences about rows that were skipped and records that are missing.
-    ``is_torn``: the last row has no end of line.
+    ``rows`` are the rows of the file, each with its end of line. ``seq`` is the number of the last entry read, and
+    ``number`` the number of rows read. ``faults`` are sentences about skipped rows and missing records. ``is_torn``:
+    the last row has no end of line.
     """
 
     def __init__(self, rows: Iterable[bytes]) -> None:
@@ -39,7 +39,7 @@ class Reading:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """The faults found so far, in sentences with full stops."""
+        """The faults found so far, as sentences with full stops."""
         return tuple(f"{fault}." for fault in self.faults) + ((TORN,) if self.is_torn else ())
 
     def __iter__(self) -> Iterator[Entry]:
@@ -53,7 +53,7 @@ class Reading:
                     yield entry
 
     def _parse(self, row: bytes) -> Entry | None:
-        """Return the entry of a row. If it has to be skipped, add a fault and return ``None``."""
+        """Return the entry of a row. If the row has to be skipped, add a fault and return ``None``."""
         try:
             raw = json.loads(row.decode())
             if not isinstance(raw, dict):

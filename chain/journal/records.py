@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 def _omitted_if(default: _T) -> _T:
-    """Declare a field that the JSON omits if it has this default."""
+    """Declare a field with this default. The JSON omits the field if it has the default value."""
     return field(default=default, metadata=OMIT_DEFAULT)
 
 
@@ -61,7 +61,7 @@ def _record(type: str, form: str = "") -> Callable[[type[_T]], type[_T]]:
 class Session(_Typed):
     """The session was opened. A second or later record of this type means that the session was resumed.
 
-    ``whereabouts`` is the session context for its agents. It stays the same when the session is resumed.
+    ``whereabouts`` tells agents their folder, system and date. The text stays the same when the session is resumed.
     """
 
     id: str
@@ -76,7 +76,7 @@ class Session(_Typed):
 class Line(_Typed):
     """A line was accepted. A second record of the same id means that the line now waits for another agent.
 
-    ``iteration`` is that of the agent's run, 0 without one. ``by_rule``: a rule of the handler prompt set the urgency
+    ``iteration`` is the agent's iteration, 0 without a run. ``by_rule``: a rule of the handler prompt set the urgency
     of the line or made it a stop. ``waiting`` is the position of the line in the queue, counted from 1. ``is_plain``:
     ``@path`` in the line attaches no file, because a server wrote the line. ``sent_as`` is the id that the sender gave
     the line, if ``id`` had to differ from it because an earlier line has it. ``job`` is the background job whose end
@@ -128,11 +128,11 @@ class Receipt(_Typed):
 
 @_record("message")
 class Message(_Typed):
-    """A message was appended to an agent's conversation. ``line_ids`` are the lines that it delivers.
+    """A message was appended to an agent's conversation. ``line_ids`` are the ids of the lines that it delivers.
 
-    If it delivers lines, ``source`` is the handler prompt, and ``remaining`` the number of model calls that the run has
-    left. ``skipped`` names the tools that did not start because of an urgent line. ``outcomes`` has a text for each
-    line: what the program did about the line, or an empty text. The first line waited for ``waited_s`` seconds.
+    If the message delivers lines, ``source`` is the handler prompt, and ``remaining`` the number of model calls that
+    the run has left. ``skipped`` names the tools that did not start because of an urgent line. ``outcomes`` has a text
+    for each line: what the program did about it, or an empty text. The first line waited for ``waited_s`` seconds.
 
     ``is_cut``: the message is the part of a reply that was shown before a now line cancelled the reply.
     """
@@ -154,7 +154,7 @@ class Message(_Typed):
 
 @_record("withdrawn")
 class Withdrawn(_Typed):
-    """The last messages were removed from the conversation. ``messages`` is their number.
+    """The last messages were removed from the conversation. ``messages`` is the number of these messages.
 
     ``line_ids`` are the lines that these messages had delivered, without lines that code had carried out. ``reason`` is
     the status of the run: ``refused`` or ``context_full``.
@@ -174,9 +174,9 @@ REFUSED = "the service refused it"
 class Removed(_Typed):
     """Content or tools are no longer sent to the model. Stubs replace removed content in the conversation.
 
-    ``what`` is ``content``: the blocks with these ``digests`` (a digest that occurs n times stands for the first n of
-    its blocks); ``thinking``: that of all replies so far; or ``tools``: the tools with these ``names``, for the rest of
-    the session. Other ``names`` are only shown to people.
+    ``what`` is ``content`` (the blocks with these ``digests``; a digest that occurs n times means the first n of its
+    blocks), ``thinking`` (the thinking of all replies so far), or ``tools`` (the tools with these ``names``, for the
+    rest of the session). For the first two, ``names`` are only shown to people.
     """
 
     agent: str
@@ -200,9 +200,9 @@ class ToolStarted(_Typed):
 class ToolFinished(_Typed):
     """A tool has ended.
 
-    ``text`` and ``images`` are its result, so that a crash does not lose it. They are empty for the last tool that
-    ends, since a ``Message`` with the results of all tools follows. ``seconds`` is the duration. ``exit_code`` and
-    ``summary`` are as in ``ToolOutput``.
+    ``text`` and ``images`` are the result, which a crash must not lose. Both are empty for the last tool that
+    ends, because a ``Message`` with the results of all tools follows. ``seconds`` is the duration. ``exit_code`` and
+    ``summary`` are as in the event ``ToolResult``.
     """
 
     id: str
@@ -249,8 +249,8 @@ class JobStarted(_Typed):
 class JobEnded(_Typed):
     """A background job has ended. The record of the line that reports this follows.
 
-    ``outcome`` says in words how it ended. ``exit_code`` is ``None`` if the command did not exit by itself. ``seconds``
-    is the duration; ``None`` if chain ended before the command. ``note`` is a remark for the model.
+    ``outcome`` says in words how the job ended. ``exit_code`` is ``None`` if the command did not exit by itself.
+    ``seconds`` is the duration; ``None`` if chain ended before the command. ``note`` is a remark for the model.
     """
 
     id: str
@@ -287,10 +287,10 @@ class DirectoryAdded(_Typed):
 class Question(_Typed):
     """A question to the user.
 
-    ``only_by_name`` is as in ``Preview``. ``always`` is what the answer "always" would allow. ``diff`` is the change
-    that the call would make to a file; it replaces a ``preview``. ``subject`` is the path, command or host that an
-    approval is about, on one row. ``escalations`` are the restrictions of the sandbox that an answer can lift for this
-    call.
+    ``only_by_name`` is as in the event ``Question``. ``always`` is what the answer "always" would allow.
+    ``diff`` is the change that the call would make to a file; it is shown instead of ``preview``. ``subject`` is the
+    path, command or host that an approval is about, on one row. ``escalations`` are the restrictions of the sandbox
+    that an answer can lift for this call.
     """
 
     id: str
@@ -350,7 +350,7 @@ class TaskClosed(_Typed):
 
 @_record("plan", "replaced")
 class PlanReplaced(_Typed):
-    """The plan was replaced by pending tasks with these texts. If there are none, the plan was cleared."""
+    """The plan was replaced by pending tasks with these texts. Without texts, the plan was cleared."""
 
     texts: tuple[str, ...]
     by: Author
@@ -372,7 +372,7 @@ PlanChange: TypeAlias = TaskAdded | TaskClosed | PlanReplaced | PlanRestored
 
 @_record("agent_started")
 class AgentStarted(_Typed):
-    """An agent starts, or is asked again, on behalf of ``agent``. ``parent_id`` is the id of that agent's tool call."""
+    """The child agent ``name`` was started or asked again, by the tool call ``parent_id`` of the agent ``agent``."""
 
     name: str
     kind: str
@@ -383,7 +383,7 @@ class AgentStarted(_Typed):
 
 @_record("agent_ended")
 class AgentEnded(_Typed):
-    """An agent has ended. ``usage`` includes that of the agents below it.
+    """An agent has ended. ``usage`` includes the usage of the agents below it.
 
     ``forgotten`` are the names of agents that can no longer be asked, since too many agents have finished.
     """
@@ -503,8 +503,8 @@ class Interrupted(_Typed):
     """An agent's work was cancelled. ``what`` is the phase of its work, ``by`` the cause.
 
     ``user``: an interrupt, which also cancels all agents below it. ``exit``: the end of the program, with the same
-    effect. ``line``: a now line or a stop. ``time``: the time limit. ``usage`` is that of a cancelled reply. It is
-    empty after an interrupt, since the result of the run contains it.
+    effect. ``line``: a now line or a stop. ``time``: the time limit. ``usage`` is the usage of a cancelled reply. It
+    is empty after ``user`` and ``exit``, because the result of the run contains it.
     """
 
     agent: str
@@ -542,7 +542,7 @@ class ServerTools(_Typed):
 
 @_record("result")
 class Result(_Typed):
-    """A run ended. ``phase_reached`` is set if the user ended the run. ``short`` is as in ``Outcome``.
+    """A run ended. ``phase_reached`` is set if the user ended the run. ``short`` is as in the event.
 
     ``program_ended``: the process had ended before, and the result was written when the session was resumed.
     """
@@ -606,5 +606,5 @@ class Entry:
 
 
 def text_digest(text: str) -> str:
-    """Return the digest of a long text, to be recorded instead of the text."""
+    """Return the digest of a long text. Records contain the digest instead of the text."""
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]

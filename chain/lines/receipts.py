@@ -53,7 +53,7 @@ class Ledger:
         self._unsent: list[str] = []
         self._unsynced_done: list[AcceptedLine] = []
         """Lines that were carried out at once and whose receipts are not synced yet."""
-        journal.when_failed(self._return_unsynced)
+        journal.on_failure(self._return_unsynced)
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:

@@ -1,1 +1,1 @@
-"""The models: each module turns requests into replies for one service."""
+"""The providers of models: the Anthropic API, and models that reply by rules."""

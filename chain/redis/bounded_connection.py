@@ -6,7 +6,7 @@ from coredis.connection import TCPConnection
 from coredis.exceptions import ConnectionError as LostConnection
 
 MAX_SERVER_ANSWER = 64 * 1024 * 1024
-"""The maximum length of an answer in bytes. The longest are pages of a journal, which the library stores in memory."""
+"""The maximum length, in bytes, of an answer: it is stored in memory. The longest answers are pages of a journal."""
 
 
 class BoundedConnection(TCPConnection):

@@ -28,9 +28,9 @@ from chain.redis.redis_server import RedisServer, Unreachable
 LEASE_S = 10.0
 """Seconds until an unrenewed lease expires, and another process can claim the session."""
 RENEWALS = 4
-"""How often a lease is renewed within its duration."""
+"""The number of renewals within the duration of a lease."""
 LEASE_MARGIN = 0.1
-"""The last fraction of a lease, which the holder leaves unused: its programs must end before the lease does."""
+"""The last fraction of a lease that the holder leaves unused, so that its programs end before the lease does."""
 SETTLING_TURNS = 2
 """Turns of the trio loop to wait before a group is sent, so that it contains all changes of a step of an agent."""
 ROWS_PER_FETCH = 100
@@ -42,7 +42,7 @@ TAKEN_OVER = "another process has taken over the session"
 LEASE_LOST = "the server did not answer in time, so another process may have taken over the session"
 
 ReleaseMode: TypeAlias = Literal["done", "handed over", "retry"]
-"""What follows a release.
+"""What happens after a release.
 
 ``done``: the session needs a worker only if lines wait in it. ``handed over``: another worker continues the run at
 once. ``retry``: a worker opens the session again after a pause.
@@ -52,7 +52,7 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 class Lease:
-    """The lease on one session. It also stores the session's journal on the server. Created by ``claim``."""
+    """The lease on one session, created by ``claim``. It is also the session's journal file (``JournalFile``)."""
 
     def __init__(self, server: RedisServer, id: str, length_s: float) -> None:
         self.server = server
@@ -62,21 +62,21 @@ class Lease:
         self.answers_s = 0.0
         """Seconds for which a watcher has promised to answer questions."""
         self.has_open_run = False
-        """Whether a worker that died, or handed over the session, has left an open run."""
+        """Whether an earlier worker, which died or handed over the session, has left an open run."""
         self.takeovers = 0
-        """The number of workers that have died with the session since the end of its last run."""
+        """The number of workers that died while they had the session, since the end of the session's last run."""
         self.lost = trio.Event()
-        """Set when nothing more can be written."""
+        """Set when the lease is lost or released, and nothing more can be written."""
         self.lost_reason = ""
         """The reason why nothing more can be written; empty until then."""
         self.release_mode: ReleaseMode = "done"
         self.unread: list[tuple[bytes, Row]] = []
         """Fetched rows that are not processed yet, each with its position in the stream."""
         self._fetched = "0"
-        self.was_read = Wakeup()
-        """Set when a row was processed."""
+        self.row_removed = Wakeup()
+        """Set when a row was processed and removed."""
         self.count_waiting: Callable[[], int | str] = lambda: ""
-        """Returns the number of lines in the chain's inbox. Before there is a chain, it returns an empty text."""
+        """A function that returns the number of lines in the chain's inbox; empty text before there is a chain."""
         self._length_s = length_s
         self._ends_at = trio.current_time() + (1 - LEASE_MARGIN) * length_s
         self._queue: list[bytes | str] = []
@@ -97,7 +97,7 @@ class Lease:
         self._change("row", data)
 
     def publish_receipt(self, record: Record | Unknown | events.Receipt) -> None:
-        """Queue a receipt as the new status of its line. Ignore other records."""
+        """Queue a receipt as the new status of a line. Ignore records of other types."""
         if isinstance(record, Receipt | events.Receipt):
             where = {"agent": record.agent, "iteration": record.iteration, "point": record.point}
             self.publish_status(record.id, state=record.state, **where, reason=record.reason)
@@ -107,12 +107,12 @@ class Lease:
         self._change("status", line.encode(errors="replace"), json.dumps(status))  # an id from JSON may be no UTF-8
 
     def remove_row(self, entry: bytes) -> None:
-        """Queue the removal of a row, in the step that writes its effects. ``entry`` is its position."""
+        """Queue the removal of the row at the position ``entry``, in the step that writes the row's effects."""
         self._change("read", entry)
-        self.was_read.set()
+        self.row_removed.set()
 
     def publish(self, event: str, type: str) -> None:
-        """Queue an event for watchers, as JSON. ``init``, ``run_started`` and ``result`` are the types that matter."""
+        """Queue an event (JSON) for watchers. ``type`` matters only for ``init``, ``run_started`` and ``result``."""
         self._change("event", event, type)
 
     def publish_size(self, size: int) -> None:
@@ -124,15 +124,15 @@ class Lease:
         self._is_closed = True
         self.release_mode = "handed over"
 
-    def _change(self, what: str, one: bytes | str, other: bytes | str = "") -> None:
+    def _change(self, kind: str, first: bytes | str, second: bytes | str = "") -> None:
         if self.lost_reason or self._is_closed:
             raise OSError(0, self.lost_reason or RELEASED)
-        self._queue += (what, one, other)
+        self._queue += (kind, first, second)
         self._queued += 1
         self._news.set()
 
     async def sync(self) -> None:
-        """Wait until everything queued is on the server's disk. Raise ``OSError`` if the lease is lost before."""
+        """Wait until everything queued is on the server's disk. Raise ``OSError`` if the lease is lost first."""
         target = self._queued
         await trio.lowlevel.checkpoint()
         while self._done < target and not self.lost_reason:
@@ -165,7 +165,7 @@ class Lease:
                 self._waiters.unpark_all()
 
     async def renew(self) -> None:
-        """Renew the lease until it is lost, for example because it ends before a renewal is answered."""
+        """Renew the lease until it is lost, for example because the server answers no renewal in time."""
         while not self.lost_reason:
             with trio.move_on_at(self._ends_at):
                 with trio.move_on_after(self._length_s / RENEWALS):
@@ -198,9 +198,9 @@ class Lease:
             self._waiters.unpark_all()
 
     async def _run_until_answered(self, script: str, *arguments: bytes | str | int) -> bool:
-        """Run a script, repeatedly until the server answers or the lease is lost. Return whether it was accepted.
+        """Repeat a script until the server answers or the lease is lost. Return whether the server accepted it.
 
-        If the server refuses it, another process has taken over, and the lease is lost.
+        If the server refuses the script, another process has taken over the session, and the lease is lost.
         """
         while not self.lost_reason:
             try:
@@ -220,9 +220,9 @@ class Lease:
 async def claim(
     server: RedisServer, id: str, *, by_worker: bool, length_s: float = LEASE_S
 ) -> Lease | Literal["none", "held"]:
-    """Claim a session. Return the lease, or the reason why there is none. Raise ``SessionError``.
+    """Claim a session. Return the lease, or the reason for a refusal. Raise ``SessionError`` if the server fails.
 
-    ``none``: there is no such session. ``held``: another process has it, or, with ``by_worker``, it needs no worker.
+    ``none``: there is no such session. ``held``: another process has it or, with ``by_worker``, it needs no worker.
     """
     lease = Lease(server, id, length_s)
     arguments = (lease.token, int(length_s * 1000), int(by_worker))

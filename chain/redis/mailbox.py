@@ -2,7 +2,7 @@
 
 A row is removed from the server in the step that writes the records of its effects, so it takes effect once, even if a
 process is killed. The server has already accepted the rows that arrive here. So a row is not refused if the inbox is
-full, but waits until there is room. Meanwhile only rows that need no room are processed before it.
+full, but waits until there is room. Meanwhile, later rows are processed only if they need no room.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from chain.redis.lease import LEASE_RETRY_S, Lease, Row
 from chain.session import event_json
 
 WAIT_S = 20.0
-"""Seconds that a request for new rows waits. The server answers it as soon as there is a row."""
+"""The maximum wait of a request for new rows, in seconds. The server answers as soon as there is a row."""
 MAX_PROMISE_S = 20.0
 """The longest time, in seconds, for which a watcher can promise to answer questions."""
 TEXT_PAUSE_S = 0.1
@@ -45,7 +45,7 @@ class Mailbox:
             self._lease.publish_size(chain.inbox_size)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            self._let_answer(chain, self._lease.answers_s)
+            self._promise_answers(chain, self._lease.answers_s)
             nursery.start_soon(self._fetch)
             nursery.start_soon(self._wake_reader, chain)
             nursery.start_soon(self._publish, chain)
@@ -87,7 +87,7 @@ class Mailbox:
             await self._news.wait()
 
     def _read(self, chain: Chain, entry: bytes, row: Row) -> None:
-        """Process a row, whose position in the stream is ``entry``.
+        """Process the row at the position ``entry`` of the stream.
 
         This function must not await: then the server writes the row's records and removes the row in one step.
         """
@@ -105,19 +105,19 @@ class Mailbox:
                 elif said.what in ("handled", "nothing") or not said.id:
                     lease.publish_status(id, state="handled", reason=said.message)
                 if said.what == "nothing":  # the chain itself publishes no event
-                    self._publish_event([Receipt(id=id, text=text, state="handled", reason=said.message, kind=kind)])
+                    self._publish_events([Receipt(id=id, text=text, state="handled", reason=said.message, kind=kind)])
             case {"type": "answer", "question": str(question), "text": str(text)}:
                 said = chain.answer(question, text, origin="door")
                 lease.publish_status(id, state="returned" if said.what == "refused" else "handled", reason=said.message)
             case {"type": "hello", "for_s": float() | int() as seconds} if seconds >= 0:
-                self._let_answer(chain, seconds)
+                self._promise_answers(chain, seconds)
             case _:
                 lease.publish_status(
                     id, state="returned", reason="this worker does not support this request; update chain there"
                 )
 
-    def _let_answer(self, chain: Chain, seconds: float) -> None:
-        """During the next ``seconds``, let questions wait for the answer of a watcher."""
+    def _promise_answers(self, chain: Chain, seconds: float) -> None:
+        """Promise, for the next ``seconds``, that a watcher answers questions, so that questions wait."""
         until = trio.current_time() + min(seconds, MAX_PROMISE_S)
         if self._answering.deadline > trio.current_time():
             self._answering.deadline = max(until, self._answering.deadline)
@@ -139,17 +139,17 @@ class Mailbox:
         def publish_pending(event: Event) -> None:
             if not isinstance(event, Piece):
                 with suppress(OSError):  # the lease is lost
-                    self._publish_event(feed.take())
+                    self._publish_events(feed.take())
 
         with suppress(OSError):
-            self._publish_event(() if chain.resumed is None else chain.resumed.recovered)
+            self._publish_events(() if chain.resumed is None else chain.resumed.recovered)
             chain.listen(publish_pending)
             while batch := await feed.batch():
-                self._publish_event(batch)
+                self._publish_events(batch)
                 await self._lease.sync()
                 await trio.sleep(TEXT_PAUSE_S)
 
-    def _publish_event(self, batch: Sequence[Event]) -> None:
+    def _publish_events(self, batch: Sequence[Event]) -> None:
         for event in batch:
             row = json.dumps(event_json.to_json(event), separators=(",", ":"))
             was_cut = isinstance(event, Result) and event.program_ended

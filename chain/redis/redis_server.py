@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 6379
 SERVER_ANSWER_S = 5.0
-"""Seconds to wait for an answer, which usually takes milliseconds."""
+"""The timeout of an answer, in seconds. An answer usually takes milliseconds."""
 SAFE_S = 4.0
 """Seconds that ``WAITAOF`` may take: less than ``SERVER_ANSWER_S``, so that the server can report the timeout."""
 OLDEST = (7, 0)
@@ -56,12 +56,12 @@ class Unreachable(SessionError):
 
 
 class Forbidden(SessionError):
-    """An error for a command that the server does not know, or does not permit to this user."""
+    """A command that the server does not know, or does not permit to this user."""
 
 
 @dataclass(frozen=True)
 class RedisAddress:
-    """The address of a server. ``str`` leaves out the credentials."""
+    """The address of a server. ``str()`` omits the user name and the password."""
 
     host: str
     port: int
@@ -106,7 +106,7 @@ class RedisServer:
         """The command whose answer proves that the changes before it are on the disk."""
 
     async def run(self, script: str, id: str, *arguments: bytes | str | int) -> list[bytes]:
-        """Run a script on a session. Return its answer when its changes are on disk. Raise ``SessionError``."""
+        """Run a script on a session. Return its answer once its changes are on disk; else raise ``SessionError``."""
         names = keys(id)
         answer, proof = await self.ask((b"EVAL", script, len(names), *names, id, *arguments), self._proof)
         if self._proof is _GET_SYNCS:
@@ -118,7 +118,7 @@ class RedisServer:
         return found
 
     async def ask(self, *commands: Command, wait_s: float = 0) -> list[Any]:
-        """Send commands, which may take ``wait_s`` seconds, and return their answers. Raise ``SessionError``."""
+        """Send commands that may take ``wait_s`` seconds. Return their answers. Raise ``SessionError`` on failure."""
         with _translate_errors(self.address):
             connection = await self._idle_connection()
             requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
@@ -192,9 +192,9 @@ class RedisServer:
 
 @asynccontextmanager
 async def connect(address: RedisAddress) -> AsyncIterator[RedisServer]:
-    """Connect to a server for the duration of the block, and check its configuration. Raise ``SessionError``.
+    """Connect to a server for the duration of the block. Raise ``SessionError`` if that or ``check_safety`` fails.
 
-    If the block is cancelled, the connections stay open until it has ended, so that it can still write.
+    If the block is cancelled, the connections stay open until the block has ended, so that it can still write.
     """
     try:
         from coredis.connection import TCPLocation
@@ -262,7 +262,7 @@ _EXPLANATIONS: Sequence[tuple[str, str]] = (
 )
 _FORBIDDEN = ("NOPERM", "UNKNOWN COMMAND")
 _TEMPORARY_ERRORS = ("LOADING", "MASTERDOWN", "BUSY ", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCK")
-"""Words in messages of a server that starts, is in a failover (``UNBLOCKED``), or waits for replicas."""
+"""Words in the errors of a server that starts, is busy or in a failover (``UNBLOCKED``), or waits for replicas."""
 
 
 def _session_error(error: BaseException, address: RedisAddress) -> SessionError:

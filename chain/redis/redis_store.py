@@ -40,13 +40,13 @@ T = TypeVar("T")
 
 RECORDS_PER_REQUEST = 100
 MAX_DUE = 1_000
-"""The most sessions that a worker reads at once from the list of those that need one."""
+"""The maximum number of sessions that a worker reads at once from the list of sessions that need a worker."""
 MAX_SUMMARY = 2_000
-"""Characters of a stored summary. A longer one is not stored: each list of sessions reads the journal again."""
+"""The maximum length of a stored summary, in characters. Without one, each listing reads the journal again."""
 IN_LOOP_S = 2.0
-"""Seconds for which a method may block a trio loop: less than the time between two renewals of a lease."""
+"""The maximum time, in seconds, that a method blocks a trio loop: less than between two renewals of a lease."""
 CLAIM_PAUSES_S = (0.1, 0.3, 0.6, 0)
-"""Seconds after each failed attempt to claim a session: a worker may be about to release it."""
+"""The pauses after failed attempts to claim a session, in seconds: a worker may be about to release it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class LineStatus:
 class StoredEvent:
     """An event of a session, at the position ``place`` of the stream.
 
-    ``before`` and ``until`` are the bytes of all events up to it, without and with it.
+    ``before`` is the number of bytes of all earlier events. ``until`` is that number plus the bytes of this event.
     """
 
     place: str
@@ -76,14 +76,14 @@ class StoredEvent:
 class RedisStore:
     """Sessions in the Redis at an address: ``redis://[USER:PASSWORD@]HOST[:PORT]/DB``, or ``rediss://`` for TLS.
 
-    The constructor raises ``SessionError`` for any other address. All methods raise it if the server fails.
+    The constructor raises ``SessionError`` for any other address, and all methods raise it if the server fails.
     """
 
     def __init__(self, address: str, *, source: str = "the address", lease_s: float = LEASE_S) -> None:
         self.address: RedisAddress = read_address(address, source)
         self.lease_s = lease_s
         self.claimed: dict[str, Lease] = {}
-        """The leases that a worker has claimed already, by session. ``resume`` uses them instead of claiming one."""
+        """The leases that a worker has claimed already, by session id. ``resume`` uses these leases first."""
 
     def connect(self) -> AbstractAsyncContextManager[RedisServer]:
         """Connect to the server for the duration of the block."""
@@ -129,7 +129,7 @@ class RedisStore:
             yield await _open(found)
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
-        """Return summaries, most recently changed first: of all sessions, the ``latest``, or those of a workspace."""
+        """Return session summaries, latest change first: at most ``latest``, only of this ``workspace`` if given."""
         here = None if workspace is None else os.path.realpath(workspace)
 
         async def read(server: RedisServer) -> list[Summary]:
@@ -141,11 +141,11 @@ class RedisStore:
         return self._run(read)
 
     def find(self, id: str) -> Summary:
-        """Return the summary of a session. ``id`` may be a part of its id."""
+        """Return the summary of a session. ``id`` may be a part of the session's id."""
         return self._run_for(id, _summary)
 
     def whole_id(self, id: str) -> str:
-        """Return the full id of a session. ``id`` may be a part of it."""
+        """Return the full id of a session. ``id`` may be a part of the full id."""
 
         async def whole(server: RedisServer, id: str) -> str:
             return id
@@ -158,7 +158,7 @@ class RedisStore:
         yield self._run_for(id, _rows)
 
     def attachment(self, id: str, digest: str) -> bytes | None:
-        """Return the content of an attachment; ``None`` if it is gone."""
+        """Return the content of an attachment; ``None`` if there is none with this digest."""
 
         async def read(server: RedisServer, id: str) -> bytes | None:
             (found,) = await server.ask((b"HGET", key(id, "files"), digest))
@@ -167,7 +167,7 @@ class RedisStore:
         return self._run_for(id, read)
 
     def delete(self, id: str) -> None:
-        """Delete a session. Raise ``SessionError`` if there is none, or if another process has it open."""
+        """Delete a session. Raise ``SessionError`` if it does not exist, or if another process has it open."""
 
         async def remove(server: RedisServer, id: str) -> None:
             if (await server.run(scripts.DELETE, id, ""))[0] == b"held":
@@ -176,7 +176,7 @@ class RedisStore:
         self._run_for(id, remove)
 
     def _run_for(self, id: str, work: Callable[[RedisServer, str], Awaitable[T]]) -> T:
-        """Run ``work`` as ``_run`` does, and pass it the full id of a session. ``id`` may be a part of that id."""
+        """Run ``work`` as ``_run`` does, with the full id of a session. ``id`` may be a part of that id."""
 
         async def run(server: RedisServer) -> T:
             return await work(server, match_id(await _ids(server), id))
@@ -186,7 +186,7 @@ class RedisStore:
     def _run(self, work: Callable[[RedisServer], Awaitable[T]]) -> T:
         """Run ``work`` with a connection, in a new thread with its own trio loop. Return the result.
 
-        In a trio loop, wait for at most ``IN_LOOP_S``, and then raise ``Unreachable``.
+        If the caller is in a trio loop, wait at most ``IN_LOOP_S``, then raise ``Unreachable``.
         """
         done: Future[T] = Future()
 
@@ -209,7 +209,7 @@ class RedisStore:
     # ------------------------------------------------------------------------------------------------ for workers
 
     async def due_sessions(self, server: RedisServer, *, only: str = "") -> list[str]:
-        """Return the ids of the sessions that need a worker now, in random order. ``only`` limits them to a folder."""
+        """Return the ids of the sessions that need a worker now, in random order. ``only`` may name their folder."""
         found = [id.decode() for id in await server.run(scripts.DUE_NOW, "", -1 if only else MAX_DUE)]
         if only:
             found = await _filter_by_folder(server, found, only)
@@ -217,7 +217,7 @@ class RedisStore:
         return found
 
     async def claim_for_worker(self, server: RedisServer, id: str) -> Lease | None:
-        """Return a lease on a session that needs a worker, or ``None`` if another worker was faster."""
+        """Return a lease on a session that needs a worker; ``None`` if another worker was faster."""
         found = await claim(server, id, by_worker=True, length_s=self.lease_s)
         return found if isinstance(found, Lease) else None
 
@@ -226,7 +226,7 @@ class RedisStore:
         await server.ask((b"BLPOP", scripts.WAKE, seconds), wait_s=seconds)
 
     async def discount_death(self, server: RedisServer, lease: Lease) -> None:
-        """Report that the worker that lost this lease is alive, so that the loss does not count as its death."""
+        """Report that the worker that lost this lease is alive, so that the loss does not count as a death."""
         await server.run(scripts.OUTLIVE, lease.id, lease.token)
 
     async def delete_old(self, server: RedisServer, keep_s: float) -> None:
@@ -245,7 +245,7 @@ class RedisStore:
                 return id
 
     async def submit(self, server: RedisServer, id: str, row: Row, *, needs_room: bool) -> LineStatus:
-        """Send a row to a session. Return its status, which is ``refused`` if the inbox has no room for it.
+        """Send a row to a session. Return the status of the row, which is ``refused`` if the inbox has no room.
 
         If a row with the same id was sent before, add nothing, and return its latest status.
         """
@@ -266,7 +266,7 @@ class RedisStore:
         """Return the latest status of the line with the id ``line``; ``refused`` if the line never arrived."""
         (found,) = await server.ask((b"HGET", key(id, "ids"), line))
         return (
-            LineStatus("refused", reason="it never arrived there") if found is None else LineStatus(**json.loads(found))
+            LineStatus("refused", reason="it was lost; resend it") if found is None else LineStatus(**json.loads(found))
         )
 
     async def sessions_in(self, server: RedisServer, workspace: str, *, most: int) -> list[str]:
@@ -274,7 +274,7 @@ class RedisStore:
         return (await _filter_by_folder(server, await _ids(server), workspace, most=most))[:most]
 
     async def active_sessions(self, server: RedisServer, ids: Sequence[str]) -> list[str]:
-        """Return those of ``ids`` whose session is open in a process or needs a worker."""
+        """Return the ``ids`` of sessions that are open in a process or need a worker."""
         commands: list[Command] = [(b"TIME",)]
         for id in ids:
             commands += [(b"HGET", key(id, "meta"), b"until"), (b"ZSCORE", scripts.DUE, id)]
@@ -332,7 +332,7 @@ async def _ids(server: RedisServer) -> list[str]:
 async def _filter_by_folder(
     server: RedisServer, ids: Sequence[str], folder: str, *, most: int | None = None
 ) -> list[str]:
-    """Return those of ``ids`` whose workspace is ``folder``, in the same order: all, or at least the first ``most``."""
+    """Return, in their order, the ``ids`` of sessions in ``folder``. The search may end after ``most`` such ids."""
     found: list[str] = []
     for first in range(0, len(ids), RECORDS_PER_REQUEST):
         page = ids[first : first + RECORDS_PER_REQUEST]
@@ -355,7 +355,7 @@ async def _rows(server: RedisServer, id: str) -> list[bytes]:
 
 
 async def _files(server: RedisServer, id: str) -> dict[str, bytes]:
-    """Return the attachments of a session by digest. All in one answer could exceed ``MAX_SERVER_ANSWER``."""
+    """Return the attachments of a session by digest. Each is requested alone, to stay below ``MAX_SERVER_ANSWER``."""
     (digests,) = await server.ask((b"HKEYS", key(id, "files")))
     return {digest.decode(): (await server.ask((b"HGET", key(id, "files"), digest)))[0] for digest in digests}
 

@@ -35,13 +35,13 @@ SESSIONS, DUE, WAKE = f"{TAG}:sessions", f"{TAG}:due", f"{TAG}:wake"
 DEFAULT_SIZE = 10
 """The size of the inbox, in lines, of a session that no chain has opened yet."""
 MAX_WAITING_ROWS = 1_000
-"""Rows that wait for the holder of a session, with those that need no room in the inbox, such as stops."""
+"""The maximum number of rows that wait for the holder of a session, including rows that need no room, such as stops."""
 MAX_EVENT_BYTES = 2 * 1024 * 1024
 """The maximum number of bytes of events that are stored for watchers. The oldest events are removed first."""
 RETRY_OPEN_MS = 30_000
-"""Milliseconds until a worker tries again to open a session that could not be opened."""
+"""The pause in milliseconds before a worker tries again to open a session that could not be opened."""
 MAX_AHEAD_MS = 60_000
-"""The maximum number of milliseconds that a stored time can be in the future: no lease or pause is longer.
+"""The maximum distance of a stored time into the future, in milliseconds: no lease or pause is longer.
 
 A later time counts as past. It was stored before the server's clock was set back, for example in a failover.
 """

@@ -9,8 +9,8 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 from support.eventful import eventful
 
-from chain.export.html import html
-from chain.export.markdown import markdown
+from chain.export.html import render_html
+from chain.export.markdown import render_markdown
 from chain.export.outline import outline_of
 from chain.journal import records
 from chain.journal.reading import Reading
@@ -29,8 +29,8 @@ def words(text: str) -> str:
 def exported_words(form: str, entries: list[Entry]) -> str:
     outline = outline_of(events_of_journal(entries))
     if form == "markdown":
-        return words("".join(markdown(outline)))
-    return words(LexborHTMLParser("".join(html(outline))).css_first("body").text(separator=" "))
+        return words("".join(render_markdown(outline)))
+    return words(LexborHTMLParser("".join(render_html(outline))).css_first("body").text(separator=" "))
 
 
 def texts(record: Record) -> Iterator[str]:

@@ -12,8 +12,8 @@ from support import trying
 from support.eventful import FIRST, eventful, with_text
 
 from chain import events
-from chain.export.escaping import prose
-from chain.export.html import html
+from chain.export.escaping import render_reply
+from chain.export.html import render_html
 from chain.export.outline import outline_of
 from chain.journal.reading import Reading
 from chain.session.restored_state import events_of_journal
@@ -22,7 +22,7 @@ INIT = events.Init(session="20261123-000849-a36c99", version="0.2.0", model="off
 
 
 def page_of(happened: list[events.Event]) -> str:
-    return "".join(html(outline_of(happened)))
+    return "".join(render_html(outline_of(happened)))
 
 
 def parsed_page() -> LexborHTMLParser:
@@ -110,7 +110,7 @@ def test_any_text_stays_text(text: str) -> None:
     ],
 )
 def test_reply_links_only_to_pages_and_mail(text: str, link: str | None) -> None:
-    node = LexborHTMLParser(prose(text)).css_first("a")
+    node = LexborHTMLParser(render_reply(text)).css_first("a")
     assert (None if node is None else node.attributes["href"]) == link
 
 
@@ -120,7 +120,7 @@ def test_reply_links_only_to_pages_and_mail(text: str, link: str | None) -> None
     ids=["deep quote", "definition of a link", "long row"],
 )
 def test_reply_keeps_text_that_the_parser_would_drop(text: str) -> None:
-    assert "text" in prose(text)
+    assert "text" in render_reply(text)
 
 
 @trying(60)

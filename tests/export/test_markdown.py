@@ -13,7 +13,7 @@ from support.eventful import eventful, with_text
 from support.examples import some
 
 from chain import events
-from chain.export.markdown import escape_inline, fence_block, markdown, quote_reply, quote_verbatim
+from chain.export.markdown import escape_inline, fence_block, quote_reply, quote_verbatim, render_markdown
 from chain.export.outline import outline_of
 
 # Definitions of links are disabled, because a quote may contain them as well.
@@ -22,7 +22,7 @@ PARSER_WITH_TABLES = MarkdownIt("commonmark", {"html": True, "maxNesting": 100})
 
 
 def document(happened: list[events.Event]) -> str:
-    return "".join(markdown(outline_of(happened)))
+    return "".join(render_markdown(outline_of(happened)))
 
 
 def test_document_has_a_heading_for_each_run() -> None:

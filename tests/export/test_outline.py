@@ -13,8 +13,8 @@ from support.drawn import drawn
 from support.eventful import FIRST, eventful
 
 from chain import events
-from chain.export.html import html
-from chain.export.markdown import markdown
+from chain.export.html import render_html
+from chain.export.markdown import render_markdown
 from chain.export.outline import MAX_DEPTH, AgentRun, CallItem, Moment, Outline, outline_of
 from chain.journal.reading import Reading
 from chain.session.restored_state import events_of_journal
@@ -124,7 +124,7 @@ def test_line_that_still_waits_is_shown() -> None:
     happened, line = events_until_line()
     outline = outline_of(happened)
     assert [waiting.event for waiting in outline.waiting] == [line]
-    for export in (html, markdown):
+    for export in (render_html, render_markdown):
         assert "look at the appendix as well" in "".join(export(outline))
 
 
@@ -145,7 +145,7 @@ def test_event_after_a_result_prolongs_no_run() -> None:
         events.Notice(message="later", time=900.0),
     ]
     (run,) = outline_of(happened).runs
-    assert run.took == "1.0 s"
+    assert run.duration_text == "1.0 s"
     assert [item.event.type for item in run.items() if isinstance(item, Moment)] == ["result", "notice"]
 
 
@@ -158,7 +158,7 @@ def test_nesting_of_agents_is_limited(parent: str) -> None:
         happened.append(events.AgentStarted(kind="a", task="y", **names))
     outline = outline_of(happened)
     assert max(agent.depth for agent in outline.agents) == MAX_DEPTH
-    for export in (html, markdown):
+    for export in (render_html, render_markdown):
         assert "a-299" in "".join(export(outline)), "no agent is lost"
 
 
@@ -174,13 +174,13 @@ def test_duration_is_unknown_if_the_program_ended() -> None:
     ]
     result = {"time": 3601.0, "iteration": 1, "iterations": 1, "status": "interrupted", "result": "x"}
     known = outline_of([*run, events.Result(program_ended=False, **result)])
-    assert [agent.took for agent in known.agents] == ["1 h 0 min", "59 min 57 s"]
+    assert [agent.duration_text for agent in known.agents] == ["1 h 0 min", "59 min 57 s"]
     unknown = outline_of([*run, events.Result(program_ended=True, **result)])
-    assert [agent.took for agent in unknown.agents] == ["an unknown time", "an unknown time"]
-    document = "".join(markdown(unknown))
+    assert [agent.duration_text for agent in unknown.agents] == ["an unknown time", "an unknown time"]
+    document = "".join(render_markdown(unknown))
     assert "## Run 1 (interrupted, 1 iteration, an unknown time)" in document
     assert "### Iteration 1 (an unknown time)" in document
-    assert "iteration 1 (an unknown time)" in "".join(html(unknown))
+    assert "iteration 1 (an unknown time)" in "".join(render_html(unknown))
 
 
 IDS = st.sampled_from(["a", "b", "c"])
@@ -203,11 +203,11 @@ def test_damaged_journal_loses_and_repeats_nothing(happened: list[events.Event])
         return Counter(id(each) for each in items if isinstance(each, kinds))
 
     outline = outline_of(happened)
-    items = [item for run in outline.agents for item in run.items()] + outline.before
+    items = [item for run in outline.agents for item in run.items()] + outline.preamble
     shown = [item.event for item in items if isinstance(item, Moment)]
     unchanged = (events.Reply, events.ThinkingDelta, events.Answer)
     assert count(shown, *unchanged) == count(happened, *unchanged)
     assert count(shown, events.Result).total() == count(happened, events.Result).total()
     calls = [item for item in items if isinstance(item, CallItem)]
-    assert len({call.at for call in calls}) == len(calls)
+    assert len({call.index for call in calls}) == len(calls)
     assert count([call.result for call in calls], events.ToolResult) == count(happened, events.ToolResult)

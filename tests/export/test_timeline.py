@@ -13,7 +13,7 @@ from support import trying
 from support.eventful import eventful
 
 from chain.export.outline import outline_of
-from chain.export.timeline import CLOSEST, _positions, timeline
+from chain.export.timeline import CLOSEST, _positions, render_timeline
 
 
 @trying(100)
@@ -33,7 +33,7 @@ def test_seconds_have_room_next_to_a_night() -> None:
 
 def lanes() -> list[LexborNode]:
     """Return the lanes of the agents. The first one is that of the main agent."""
-    return LexborHTMLParser("".join(timeline(outline_of(eventful().events)))).css(".lane")
+    return LexborHTMLParser("".join(render_timeline(outline_of(eventful().events)))).css(".lane")
 
 
 def style_of(node: LexborNode) -> list[float]:

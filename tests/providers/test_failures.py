@@ -27,7 +27,7 @@ def json_of(message: str) -> str:
 
 
 def error_of(status: int, body: str) -> ModelError:
-    return failures(base_url="http://host/v1", api_key="sk-key").of_status(BadStatus(status, body, retry_after=2.0))
+    return failures(base_url="http://host/v1", api_key="sk-key").status_error(BadStatus(status, body, retry_after=2.0))
 
 
 NO = json_of("No")
@@ -101,7 +101,7 @@ def test_messages_about_a_request_that_is_too_long(message: str, tokens: int, wi
     error = error_of(400, json_of(message))
     assert isinstance(error, TooLong)
     assert (error.tokens, error.window) == (tokens, window)
-    assert isinstance(failures().of_exception(ServiceError("invalid_request_error", message)), TooLong)
+    assert isinstance(failures().translate(ServiceError("invalid_request_error", message)), TooLong)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_secrets_are_redacted() -> None:
     service = failures(api_key="sk-key", base_url=url, extra_headers={"X-Token": "Bearer headersecret", "X-Short": "1"})
     text = "topsecret pa@ssword1 bodysecret sk-key headersecret\nBearer headersecret 1"
     assert service.redact(text) == "… … … … … … 1"
-    assert re.fullmatch("http://127.0.0.1:1/v1 is not .*", str(service.of_exception(httpx2.InvalidURL("ssword1@"))))
+    assert re.fullmatch("http://127.0.0.1:1/v1 is not .*", str(service.translate(httpx2.InvalidURL("ssword1@"))))
 
 
 def test_a_long_message_is_truncated() -> None:

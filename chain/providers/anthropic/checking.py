@@ -1,7 +1,7 @@
 """Checks the settings of a model against its service, with the official SDK. Only this module imports ``anthropic``.
 
-The address, the headers and the HTTP client are those of the SDK. So the check also reveals where ``connection``
-differs from the SDK.
+The address, the headers and the HTTP client are those of the SDK. So the check also reveals differences between
+``connection`` and the SDK.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chain.providers.anthropic.service import Parameters, Service
 _THREADS = Threads("checks")
 
 SETTINGS_CHECK_S = 30.0
-"""The time limit of a check in seconds: a person waits for it."""
+"""The time limit of a check, in seconds. A person waits for the check."""
 MAX_LIST = 4 * 1024 * 1024
 """The maximum number of bytes that are read of a list of models."""
 
@@ -32,7 +32,7 @@ async def check(parameters: Parameters, service: Service) -> ModelCheck:
     try:
         client = await _THREADS.run(lambda: sdk_client(service), abandon_on_cancel=True)
     except Exception as error:  # noqa: BLE001 - reported to the user
-        return ModelCheck(False, str(checked.failures.of_building(error)))
+        return ModelCheck(False, str(checked.failures.building_error(error)))
     try:
         with trio.move_on_after(SETTINGS_CHECK_S):
             return await checked.find_model(client)
@@ -74,7 +74,7 @@ class _Check:
         self.failures = failures.Failures(parameters, service)
 
     async def find_model(self, client: Client) -> ModelCheck:
-        """Request the description of the model. Return whether the service has the model.
+        """Request the description of the model. Return the outcome of the check.
 
         If the service does not describe single models, search its list of all models.
         """
@@ -82,23 +82,23 @@ class _Check:
         try:
             answer = await client.get(f"/v1/models/{quote(self._name, safe='')}", MAX_LIST)
         except failures.BadStatus as bad:
-            problem = self.failures.of_status(bad)
+            problem = self.failures.status_error(bad)
             if bad.status in (404, 405):
                 return await self._find_in_list(client, str(problem))
             # A temporary failure says nothing about the settings.
             return ModelCheck(None if problem.retryable else False, str(problem))
         except Exception as error:  # noqa: BLE001 - translated, or raised again
             # A lost connection says nothing either. If there never was a connection, base_url may be wrong.
-            problem = self.failures.of_exception(error)
+            problem = self.failures.translate(error)
             return ModelCheck(False if failures.is_connect_failure(error) else None, str(problem))
         if answer.lstrip().startswith("<"):
             return ModelCheck(False, f"{where} answered with an HTML page; check base_url")
         return ModelCheck(True, f"{where} {'accepts the key and ' if self._service.api_key else ''}has {self._name}")
 
     async def _find_in_list(self, client: Client, problem: str) -> ModelCheck:
-        """Search the model in the list of all models, because many servers do not describe single models.
+        """Search for the model in the list of all models, because many servers do not describe single models.
 
-        ``problem`` is the message to return if the list does not contain the model.
+        ``problem`` is the message of the outcome if the list does not contain the model.
         """
         where = self._service.label
         try:

@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 _THREADS = Threads("clients")
 
 LEAST_TOO_LARGE = 64 * 1024
-"""The minimum bytes of a request that is compacted after a status 413. Compacting a smaller one would not help."""
+"""The minimum size, in bytes, of a request to compact after a status 413. Compacting less would not help."""
 MAX_MODEL = 64 * 1024
 """The maximum number of bytes that are read of a service's description of a model."""
 
 MAX_WINDOW_REQUESTS = 3
-"""The maximum number of requests for the context window. Each model call sends one until one is answered."""
+"""The maximum number of requests for the context window. Each model call sends one until the service answers."""
 
 REPLY_SHARE = 4
-"""A default ``max_tokens`` is at most the window divided by this, since some servers count it with the prompt."""
+"""A default ``max_tokens`` is at most the window divided by this number: some servers add it to the prompt's size."""
 
 SAFE_MAX_TOKENS = 8192
-"""A length of replies, in tokens, that nearly every model allows."""
+"""A value of ``max_tokens`` that nearly every model allows."""
 
 SAMPLING_VERSION = "2023-06-01"
 """The API version of a request with a sampling parameter, such as ``temperature``. Later versions accept none."""
@@ -71,7 +71,7 @@ class AnthropicModel:
         self._window_requests_left = (
             MAX_WINDOW_REQUESTS if parameters.adapts_max_tokens or not parameters.context_window else 0
         )
-        """The number of requests for the context window and the longest reply that may still be sent."""
+        """The number of requests for the model's limits (context window, longest reply) that may still be sent."""
         self._use_window(parameters.context_window)
 
     @property
@@ -80,7 +80,7 @@ class AnthropicModel:
         return Window(self._context_window, self._parameters.max_tokens) if self._context_window else None
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        """Send one request and return the reply. Raise ``ModelError``."""
+        """Send one request and return the reply. Raise ``ModelError`` if the call failed."""
         client = await self.connect()
         if self._window_requests_left:
             return await self._answer_and_request_window(client, request, on_delta)
@@ -101,7 +101,7 @@ class AnthropicModel:
                     return await self._answer(client, request, on_delta)
                 is_long = isinstance(error, failures.TooLong)
                 given = request.overrides.values if error.status in (400, 422) else ()
-                if refused := error.names(p for p in given if p == "max_tokens" or not is_long):
+                if refused := error.find_mentioned(p for p in given if p == "max_tokens" or not is_long):
                     raise ParameterRefused(str(error), refused) from None
                 if isinstance(error, failures.TooLong):
                     self._context_window = self._context_window or error.window
@@ -118,7 +118,7 @@ class AnthropicModel:
     ) -> Reply:
         """Return the reply to a request, and ask the service for the context window at the same time.
 
-        If the reply is complete first, the request for the window is cancelled, and the next call repeats it.
+        If the reply is complete first, cancel the request for the window. The next call repeats that request.
         """
         self._window_requests_left -= 1
         failed: Exception | None = None
@@ -138,7 +138,7 @@ class AnthropicModel:
             answer = json.loads(await client.get(f"/v1/models/{quote(self.name, safe='')}", MAX_MODEL))
             longest, tokens = answer.get("max_tokens"), answer.get("max_input_tokens")
             if isinstance(longest, int) and longest > 0:
-                self._lower(longest)
+                self._limit_max_tokens(longest)
             if isinstance(tokens, int) and tokens > 0:
                 self._use_window(tokens)
         self._window_requests_left = 0
@@ -150,16 +150,16 @@ class AnthropicModel:
         """
         self._context_window = self._context_window or tokens
         if self._context_window:
-            self._lower(max(self._context_window // REPLY_SHARE, 1))
+            self._limit_max_tokens(max(self._context_window // REPLY_SHARE, 1))
 
-    def _lower(self, longest: int) -> None:
+    def _limit_max_tokens(self, longest: int) -> None:
         if self._parameters.adapts_max_tokens and longest < self._parameters.max_tokens:
             self._parameters = replace(self._parameters, max_tokens=longest)
 
     async def _lower_max_tokens(self, client: Client, error: RequestRefused, sent: int) -> bool:
-        """Lower a default ``max_tokens`` that may be the reason of a refusal. Return whether it is now below ``sent``.
+        """Lower a default ``max_tokens`` that a service may have refused. Return whether the result is below ``sent``.
 
-        ``sent`` is its value in the refused request. The new value is the limit that the service reports for the
+        ``sent`` is the value in the refused request. The new value is the limit that the service reports for the
         model, or ``SAFE_MAX_TOKENS``.
         """
         if not self._parameters.adapts_max_tokens or error.status not in (400, 413, 422):
@@ -170,17 +170,17 @@ class AnthropicModel:
             if self._window_requests_left:
                 await self._request_window(client)
             if self._parameters.max_tokens == sent:
-                self._lower(SAFE_MAX_TOKENS)
+                self._limit_max_tokens(SAFE_MAX_TOKENS)
         else:
             return False
         return self._parameters.max_tokens < sent
 
     async def prepare(self) -> None:
-        """Build the client before the first call, while the user is typing. Raise ``ModelError``."""
+        """Build the client before the first call, while the user is typing. Raise ``ModelError`` like ``connect``."""
         await self.connect()
 
     async def connect(self) -> Client:
-        """Return the client. If there is none, build it first. Raise ``ModelError``."""
+        """Return the client. If there is none, build one. Raise ``ModelError`` if it cannot be built."""
         if self._client is not None:
             return self._client
         return await _THREADS.run(self._build, abandon_on_cancel=True)
@@ -192,13 +192,13 @@ class AnthropicModel:
             await client.aclose()
 
     def _build(self) -> Client:
-        """Build the client once, in a thread for which the caller may no longer wait. Raise ``ModelError``."""
-        with self._building:
+        """Return the client, and build it if there is none. Runs in a thread. Raise ``ModelError`` if this fails."""
+        with self._building:  # no second build while an abandoned thread still builds
             if self._client is None:
                 try:
                     self._client = new_client(self._service)
                 except Exception as error:  # noqa: BLE001 - reported to the user
-                    raise self._failures.of_building(error) from None
+                    raise self._failures.building_error(error) from None
             return self._client
 
     async def _send(self, client: Client, body: bytes, on_delta: Callable[[Delta], None]) -> Reply:
@@ -213,9 +213,9 @@ class AnthropicModel:
                 await self._read(response, reader, on_delta)
             return reader.reply()
         except failures.BadStatus as answer:
-            raise self._failures.of_status(answer) from None
+            raise self._failures.status_error(answer) from None
         except Exception as error:  # noqa: BLE001 - translated, or raised again
-            problem = self._failures.of_exception(error, has_begun=reader.has_begun)
+            problem = self._failures.translate(error, has_begun=reader.has_begun)
             problem.usage = astuple(self._with_price(reader.usage))
             raise problem from None
         except BaseException:
@@ -224,7 +224,7 @@ class AnthropicModel:
             raise
 
     async def _read(self, response: httpx2.Response, reader: ReplyReader, on_delta: Callable[[Delta], None]) -> None:
-        """Pass the stream to the reader, and its deltas to ``on_delta``.
+        """Pass the stream to the reader, and the reader's deltas to ``on_delta``.
 
         If the reader raises an error, cancel the reading before the error is raised again: only a cancellation closes
         all iterators of the HTTP client cleanly.

@@ -30,7 +30,7 @@ ADDRESS = "https://api.anthropic.com"
 """The address of the service if a model definition has no ``base_url``."""
 
 CLOSE_S = 1.0
-"""Seconds to close a connection cleanly."""
+"""The maximum time for closing a connection cleanly, in seconds."""
 MAX_ERROR_BODY = 64 * 1024
 """The maximum number of bytes that are read of an error response."""
 MAX_SERVICE_CONNECTIONS, MAX_IDLE = 1000, 100
@@ -48,7 +48,7 @@ class Client:
     """A connection to a service: its address, the headers of every request, and the timeouts."""
 
     http: httpx2.AsyncBaseTransport = field(repr=False)
-    """The transport alone: a client of ``httpx2`` would follow redirects and take a tenth of an iteration's time."""
+    """The transport. A client of ``httpx2`` would follow redirects, and take a tenth of an iteration's time."""
     base_url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     timeout: dict[str, float | None]
@@ -57,9 +57,9 @@ class Client:
     async def response(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[httpx2.Response]:
-        """Send a request and yield the response. Its body is read in the block.
+        """Send a request and yield the response, whose body the caller reads within the block.
 
-        Raise ``BadStatus`` and ``Unreached``.
+        Raise ``BadStatus`` for a status of 300 or more, and ``Unreached`` if there is no response.
         """
         import httpx2
 
@@ -87,7 +87,7 @@ class Client:
                     await response.aclose()
 
     async def get(self, path: str, limit: int) -> str:
-        """Return the text at a path, truncated to ``limit`` bytes. Raise ``BadStatus`` and ``Unreached``."""
+        """Return the text at a path, truncated to ``limit`` bytes. Raise the same errors as ``response``."""
         async with self.response("GET", path) as response:
             return (await _read_body(response, limit)).decode(errors="replace")
 
@@ -126,7 +126,7 @@ def new_client(service: Service) -> Client:
 def basic_auth(url: httpx2.URL) -> dict[str, str]:
     """Return the ``authorization`` header for the user and password in an address; empty if it has none.
 
-    As in clients of ``httpx2``, it replaces any other ``authorization``.
+    Callers let this header replace any other ``authorization``, as ``httpx2`` does.
     """
     if not (url.username or url.password):
         return {}
@@ -134,14 +134,14 @@ def basic_auth(url: httpx2.URL) -> dict[str, str]:
 
 
 def timeout_of(service: Service) -> httpx2.Timeout:
-    """Return the timeouts for requests to a service, including the timeout of waiting for a free connection."""
+    """Return the timeouts for requests to a service, which also limit the wait for a free connection."""
     import httpx2
 
     return httpx2.Timeout(service.idle_timeout_s, connect=min(SERVICE_CONNECT_S, service.idle_timeout_s))
 
 
 async def _read_body(response: httpx2.Response, limit: int) -> bytes:
-    """Read the body of a response up to a limit in bytes."""
+    """Return the body of a response, truncated to ``limit`` bytes."""
     found = bytearray()
     async for chunk in response.aiter_bytes():
         found += chunk

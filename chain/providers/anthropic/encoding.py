@@ -1,9 +1,9 @@
 """Encodes requests for the Messages API. Pure.
 
-A conversation only grows, so the JSON of its turns is cached and only new turns are encoded. Apart from copying the
-cached bytes, the work for a request does not grow with the conversation.
+A turn is a series of messages of one role. A conversation only grows, so the JSON of its turns is cached, and only new
+turns are encoded. Apart from copying the cached bytes, the work for a request does not grow with the conversation.
 
-Cache breakpoints let each request reuse the cache of the one before it. A breakpoint finds a cache entry at most 20
+Cache breakpoints let each request reuse the cache entry of the one before. A breakpoint finds a cache entry at most 20
 blocks back (https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching), and one turn may have more blocks. So
 three breakpoints mark where the conversation ended in the last three requests. The newest breakpoint creates an entry.
 The two others find an entry, even if the last request was cancelled before the service had stored its entry. A fourth
@@ -24,7 +24,7 @@ from chain.model import Request, ToolSpec
 from chain.providers.anthropic.service import Parameters
 
 MARKED_ENDS = 3
-"""The number of latest requests for which a breakpoint marks where their conversation ended."""
+"""The number of latest requests whose last user turn has a breakpoint."""
 
 OPEN_TURNS = 2 * MARKED_ENDS
 """The number of latest turns whose blocks are cached one by one, because their blocks or breakpoints may still change.
@@ -36,7 +36,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 _CACHED = b',"cache_control":{"type":"ephemeral"}}'
 _KEYS_AFTER_HEAD = ("messages", "system", "tools")
-"""The keys of a body that follow the keys of ``_head``. ``extra_body`` cannot set them."""
+"""The keys of a body that follow the keys of ``_head``. ``extra_body`` cannot set these keys."""
 
 
 class Encoder:
@@ -100,8 +100,8 @@ class Encoder:
     def _encode_new(self, messages: Sequence[Message]) -> None:
         """Encode the messages that follow the last encoded message.
 
-        If the last encoded message is no longer at its position, the history is another one, such as a compacted one.
-        It is then encoded from its start.
+        Encode all messages if the last encoded message is no longer at its position: then the conversation was
+        replaced, for example by a compaction.
         """
         if self._count > len(messages) or (self._count and messages[self._count - 1] is not self._last):
             self._count, self._open_turns, self._closed_turns = 0, [], bytearray()
@@ -125,7 +125,7 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
 def request_turns(messages: Iterable[Message], model: str) -> list[list[Block]]:
     """Return the turns of a request, each as the list of its blocks.
 
-    Their positions are those that a service uses to name them, so blocks that are not sent are left out.
+    Blocks that are not sent are left out, so each position is the one by which the service names the block.
     """
     sent = ((message.role, block) for message in messages for block in _sendable_blocks(message, model))
     return [[block for _, block in turn] for _, turn in groupby(sent, key=lambda pair: pair[0])]

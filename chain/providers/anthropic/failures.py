@@ -1,7 +1,7 @@
 """Translates errors of a service to ``ModelError``: HTTP statuses, error events, exceptions of the HTTP client.
 
-An error message says what happened and what to do. It quotes the service if the quote says more. Secrets are removed
-from quotes, because a service may repeat a key, and a proxy may repeat headers.
+An error message says what happened and what to do. It quotes the service if that helps. Secrets are removed from
+quotes, because a service may repeat a key, and a proxy may repeat headers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COUNTS = tuple(
         ),
     )
 )
-"""Match the tokens of the request and of the window in messages that match ``_TOO_LONG``."""
+"""Find the sizes of the request and of the window, in tokens, in messages that match ``_TOO_LONG``."""
 
 
 class Unreached(Exception):
@@ -72,9 +72,9 @@ class TooLong(RequestRefused):
         super().__init__(message, said)
         found = next(filter(None, (pattern.search(said.replace(",", "")) for pattern in _COUNTS)), None)
         self.tokens = int(found["tokens"]) if found else 0
-        """The tokens of the request; 0 if the service does not say."""
+        """The size of the request in tokens; 0 if the service does not report it."""
         self.window = int(found["window"]) if found else 0
-        """The tokens of the context window; 0 if the service does not say."""
+        """The size of the context window in tokens; 0 if the service does not report it."""
 
 
 class Failures:
@@ -85,7 +85,7 @@ class Failures:
         self._service = service
         self._secrets = _secrets(parameters, service)
 
-    def of_status(self, answer: BadStatus) -> ModelError:
+    def status_error(self, answer: BadStatus) -> ModelError:
         """Return the error for an HTTP status (https://docs.anthropic.com/en/api/errors)."""
         where, status, cause = self._service.label, answer.status, f"failed with {answer.status}"
         said = self.redact(_error_text(answer.body))
@@ -121,8 +121,8 @@ class Failures:
             failed.retryable, failed.retry_after, failed.cause = True, answer.retry_after, cause
         return failed
 
-    def of_exception(self, error: Exception, *, has_begun: bool = False) -> ModelError:
-        """Return the error for an exception of the stream or of the HTTP client. Raise an unknown exception again.
+    def translate(self, error: Exception, *, has_begun: bool = False) -> ModelError:
+        """Return the error for an exception of the stream or the HTTP client. Raise any other exception again.
 
         ``has_begun`` says whether a part of the reply was received.
         """
@@ -137,12 +137,12 @@ class Failures:
                 error.args = (self.redact(str(error)),)
                 return error
             case Unreached(__cause__=httpx2.ConnectTimeout()):
-                return self._unreached(f"no answer for {SERVICE_CONNECT_S:g} s")
+                return self._unreached_error(f"no answer for {SERVICE_CONNECT_S:g} s")
             case Unreached(__cause__=httpx2.TimeoutException()) | httpx2.TimeoutException():
                 why = f"{where} sent nothing for {self._service.idle_timeout_s:g} s (idle_timeout_s)"
                 return ModelError(why, retryable=True, cause="" if has_begun else f"no answer from {host}")
             case Unreached():
-                return self._unreached(self._message_of(error.__cause__ or error))
+                return self._unreached_error(self._message_of(error.__cause__ or error))
             case httpx2.InvalidURL():
                 return ModelError(f"{where} is not an address; correct base_url")
             case httpx2.TransportError() | httpx2.StreamError() | httpx2.DecodingError():
@@ -152,11 +152,11 @@ class Failures:
             case _:
                 raise error
 
-    def _unreached(self, said: str) -> ModelError:
+    def _unreached_error(self, said: str) -> ModelError:
         why = f"{self._service.label} cannot be reached ({said}); check the network and base_url"
         return ModelError(why, retryable=True, cause=f"no connection to {self._service.host}")
 
-    def of_building(self, error: Exception) -> ModelError:
+    def building_error(self, error: Exception) -> ModelError:
         """Return the error for a client that could not be built."""
         return ModelError(
             f"the client for {self._service.label} cannot be created "
@@ -183,7 +183,7 @@ def is_connect_failure(error: Exception) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the header ``retry-after`` (a number or a date, RFC 9110) in seconds; ``None`` without a valid one."""
+    """Return the pause in the header ``retry-after`` (RFC 9110) in seconds; ``None`` without a valid header."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)
@@ -196,7 +196,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _error_text(body: str) -> str:
-    """Return the error message in the body of a response. If it is an HTML page, return only a note about that."""
+    """Return the error message in the body of a response. For an HTML page, return only a note."""
     try:
         found = json.loads(body)["error"]["message"]
     except (ValueError, TypeError, LookupError, RecursionError):
@@ -209,7 +209,7 @@ def _error_text(body: str) -> str:
 
 
 def _secrets(parameters: Parameters, service: Service) -> list[str]:
-    """Return the texts that must not be shown, longest first, because one may contain another."""
+    """Return the keys and passwords to redact, longest first, because one may contain another."""
     url = urlsplit(service.base_url or "")
     found = {
         service.api_key or "",

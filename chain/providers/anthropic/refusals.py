@@ -1,7 +1,7 @@
 """Finds the content of a request that a service refuses, from its error message. Pure.
 
-Most services name the content by its position (``messages.2.content.0``, ``tools[3].function``). If a service does not,
-images and thinking are suspected, because not every model accepts them.
+Most services name the content by its position (``messages.2.content.0``, ``tools[3].function``). If a service names no
+content, images and thinking are suspected, because not every model accepts them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _THINKING = re.compile(r"thinking|\bsignature\b|\breasoning", re.IGNORECASE)
 
 
 def refused_content(error: RequestRefused, request: Request, model: str) -> tuple[str, ...]:
-    """Return what the model refuses, as in ``ModelError.refused``; empty if nothing in the request is suspected."""
+    """Return the refused content, in the form of ``ModelError.refused``; empty if no content is suspected."""
     if error.status not in _REFUSAL_STATUSES:
         return ()
     said, tools = error.said, [tool.name for tool in request.tools]

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from chain.messages import Usage
 
 SERVICE_CONNECT_S = 15.0
-"""Seconds to connect to the service."""
+"""The timeout of connecting to the service, in seconds."""
 
 REPLY_TIMEOUT_S = 600.0
-"""Seconds for a whole reply. Anthropic's service itself ends a request after ten minutes."""
+"""The default time limit of a reply, in seconds. Anthropic's service itself ends a request after ten minutes."""
 
 IDLE_TIMEOUT_S = 120.0
-"""Seconds between two parts of a reply. A slow local server needs a minute or two for the prompt before the first."""
+"""The default maximum pause before a part of a reply, in seconds. Slow local servers need minutes for the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class Service:
 class Parameters:
     """The parameters of requests. A parameter that is ``None`` is not sent.
 
-    ``context_window`` is never sent, and is 0 if it is unknown. ``extra_body`` can add keys to the body, but cannot
-    replace any. With ``adapts_max_tokens``, ``max_tokens`` is a default, and is lowered to what the service allows.
+    ``context_window`` is not sent; 0: unknown. ``extra_body`` adds keys to the body. ``system_messages``: the tail is
+    sent as system messages. ``adapts_max_tokens``: ``max_tokens`` is a default, lowered to the limit of the service.
     """
 
     model: str
@@ -76,7 +76,7 @@ class Price:
     cache_read: float
     cache_write: float
     as_of: str = ""
-    """The date of the prices, in the form in which the configuration gives it."""
+    """The date of the prices, as it is written in the configuration."""
 
     def of(self, usage: Usage) -> float:
         """Return the price of the tokens in ``usage``, in US dollars."""

@@ -20,14 +20,14 @@ KEY_VARIABLE = "ANTHROPIC_API_KEY"
 """The environment variable with the key for a definition that has neither ``api_key`` nor ``base_url``."""
 
 CACHE_READ_PRICE, CACHE_WRITE_PRICE = 0.1, 1.25
-"""The default prices of reading and writing the cache, as multiples of the price of input: those of Anthropic."""
+"""The default prices of reading and writing the cache, as multiples of the input price, as at Anthropic."""
 
 SECRET = ("api_key", "extra_headers", "extra_body")
-"""Settings that are shown only as set or not set. Some servers expect their key in ``extra_body``."""
+"""Settings whose values are not shown, only whether they are set. Some servers expect a key in ``extra_body``."""
 
 
 def read_anthropic(definition: Definition) -> ModelSettings:
-    """Parse the settings of a model definition. Raise ``ConfigError``."""
+    """Parse the settings of a model definition. Raise ``ConfigError`` if a setting is not valid."""
     get = definition.get
     base_url = get("base_url", _read_address, None)
     key = definition.keys.get("api_key")
@@ -100,7 +100,7 @@ def read_anthropic(definition: Definition) -> ModelSettings:
 def _read_address(node: Node) -> str | None:
     url = values.url(node)
     if url is not None and ("?" in url or "#" in url):
-        raise node.error("must end before ? or #, since /v1/messages is added to it")
+        raise node.error("must not contain ? or #, because /v1/messages is appended; remove that part")
     return url
 
 

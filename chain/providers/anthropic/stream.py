@@ -1,9 +1,9 @@
 """Parses server-sent events into one reply. Pure.
 
 The parser relies only on the documentation (https://docs.anthropic.com/en/api/messages-streaming): it ignores pings,
-unknown events and unknown deltas, and stores unknown blocks as received. It raises for a stream that ends before
-``message_stop`` or cannot be parsed, so it never returns a partial reply. It also raises for a reply that could not be
-sent back, because of a number that JSON does not have or a tool name that the API refuses.
+unknown events and unknown deltas, and stores unknown blocks as received. It raises an error if a stream ends before
+``message_stop`` or cannot be parsed, so it never returns a partial reply. It also raises an error for a reply that a
+later request could not contain, because of a number that JSON does not have or a tool name that the API refuses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from chain.messages import Block, Opaque, StopReason, Text, Thinking, ToolCall, 
 from chain.model import Delta, Reply
 
 MAX_EVENT = 16 * 1024 * 1024
-"""The maximum number of bytes of one event. Without it, a stream without line ends could exhaust the memory."""
+"""The maximum number of bytes of one event. Without a limit, a stream without line ends could exhaust the memory."""
 
 MAX_REPLY = 64 * 1024 * 1024
 """The maximum number of bytes of a stream. A reply of 128,000 tokens has 20 MB if each token is an event."""
@@ -29,10 +29,10 @@ MAX_REPLY_BLOCKS = 1_000
 """The maximum number of blocks of a reply; each tool call is one."""
 
 MAX_COUNT = 10**12
-"""The highest count of tokens that is used. The price of a count with hundreds of digits could not be computed."""
+"""The highest number of tokens that is accepted. The price of a number with hundreds of digits cannot be computed."""
 
 MAX_JSON_NESTING = 100
-"""The maximum number of levels of JSON in a block. A deeper value might be readable, but not writable."""
+"""The maximum number of levels of JSON in a block. A deeper value could perhaps be parsed, but not encoded."""
 
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _STOP_REASONS = frozenset(get_args(StopReason))
@@ -51,7 +51,7 @@ _STATUSES = {"invalid_request_error": 400, "not_found_error": 404, "request_too_
 """The HTTP statuses of error types."""
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""A tool name that the API accepts: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use."""
+"""Matches a tool name that the API accepts: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use."""
 
 
 class BrokenStream(ModelError):
@@ -69,8 +69,8 @@ class RequestRefused(ModelError):
         self.said = said
         self.status = status
 
-    def names(self, parameters: Iterable[str]) -> list[str]:
-        """Return those of ``parameters`` that the service's message names outside of paths (``tools.0.effort``)."""
+    def find_mentioned(self, parameters: Iterable[str]) -> list[str]:
+        """Return the ``parameters`` that the service's message names outside of paths such as ``tools.0.effort``."""
         return [p for p in parameters if re.search(rf"(?<![\w.]){p}(?!\w)", self.said)]
 
 
@@ -109,7 +109,7 @@ class ReplyReader:
         self._has_ended = False
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """Parse the next bytes and yield the deltas in them. Raise ``BrokenStream`` and ``ServiceError``."""
+        """Parse bytes and yield their deltas. Raise ``BrokenStream``, or ``ServiceError`` for an ``error`` event."""
         self._received += len(chunk)
         if self._received > MAX_REPLY:
             raise BrokenStream("it is too long")
@@ -139,7 +139,7 @@ class ReplyReader:
         return Usage(*(self._usage.get(name, 0) for name in _COUNTS))
 
     def reply(self) -> Reply:
-        """Return the complete reply at the end of the stream. Raise ``BrokenStream`` if it is not complete."""
+        """Return the complete reply at the end of the stream. Raise ``BrokenStream`` if the reply is not complete."""
         if not self._has_ended:
             raise BrokenStream("it ended too early")
         reason: Any = self._stop_reason or "end_turn"
@@ -237,7 +237,7 @@ class ReplyReader:
             raise BrokenStream("one of its blocks has an unexpected form") from None
 
     def _finish_call(self, block: _OpenBlock, cut: list[str], *, is_last: bool) -> ToolCall:
-        """Return the tool call of a block. If its input was truncated, add its id to ``cut``.
+        """Return the tool call of a block. If the input of the call was truncated, add the call's id to ``cut``.
 
         Raise ``BrokenStream`` for an invalid call. Fields of the block other than id, name and input concern server
         tools and are dropped.
@@ -270,7 +270,7 @@ def _check_text(value: object) -> str:
 
 
 def _check_json(value: object) -> object:
-    """Return the value if it can be sent back as JSON. Raise ``ValueError`` otherwise."""
+    """Return a JSON value. Raise ``ValueError`` if it could not be sent in a request."""
     level = [value]
     for _ in range(MAX_JSON_NESTING):
         if not level:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chain.text.search import Match, Pattern
 
 MAX_SEARCH_S = 1.0
-"""Seconds of processor time for all searches of one reply, which block the trio loop."""
+"""The maximum processor time, in seconds, of all searches for one reply. Searches block the trio loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ToolOutcome:
 class TaskEvent:
     """An event that the next reply to the task must answer: tool results, or the query.
 
-    ``aside`` says that the calls with these results were made for an interruption.
+    ``aside``: the tool calls with these results were made for an interruption.
     """
 
     results: tuple[ToolOutcome, ...] = ()
@@ -52,7 +52,7 @@ class TaskEvent:
 
     @property
     def tools(self) -> str:
-        """The names of the tools, each once."""
+        """The names of the tools with results, each once."""
         return ", ".join(dict.fromkeys(o.tool for o in self.results))
 
 
@@ -74,17 +74,17 @@ class ScriptedConversation:
         self.postpones_task = False
         self.turn = 1
         self.step = 1
-        self.calls = 0
-        self.chars = 0
+        self.call_count = 0
+        self.char_count = 0
         self.query = ""
         self.events: list[TaskEvent] = []
-        self.earlier: list[TaskEvent] = []
+        self.earlier_events: list[TaskEvent] = []
         self.lines: list[str] = []
-        self.used: Counter[str] = Counter()
+        self.tool_uses: Counter[str] = Counter()
 
     @property
     def open_events(self) -> list[TaskEvent]:
-        """The unanswered events, latest first. After an answer there are none, unless a message asks to continue."""
+        """The unanswered events, latest first. Empty after an answer, unless a message asks to continue."""
         return [] if self._is_answered and not self._is_resumed else self.events[::-1]
 
     def has_read(self, messages: Sequence[Message]) -> bool:
@@ -92,17 +92,17 @@ class ScriptedConversation:
         return not self._count or (self._count <= len(messages) and messages[self._count - 1] is self._last)
 
     def search(self, pattern: Pattern, text: str) -> Match | None:
-        """Return the first match, or ``None``. Raise ``TooSlow``."""
+        """Return the first match, or ``None``. Raise ``TooSlow`` if the time for searches is used up."""
         return self.budget.search(pattern, text, MAX_SEARCHED)
 
     def fullmatch(self, pattern: Pattern, text: str) -> bool:
-        """Return whether the pattern matches the whole text. Raise ``TooSlow``."""
+        """Return whether the pattern matches the whole text. Raise ``TooSlow`` as ``search`` does."""
         return self.budget.fullmatch(pattern, text, MAX_SEARCHED)
 
     def read(self, messages: Sequence[Message]) -> None:
-        """Read those of ``messages`` that were not read before."""
+        """Update this state (query, events, lines, counts) with the messages that follow those already read."""
         for message in messages[self._count :]:
-            self.chars += count_chars(message.blocks)
+            self.char_count += count_chars(message.blocks)
             if message.role == "assistant":
                 self._read_reply(message)
             else:
@@ -113,8 +113,8 @@ class ScriptedConversation:
     def _read_reply(self, message: Message) -> None:
         self.turn += 1
         self.step += 1
-        self.calls += len(message.calls)
-        self.used.update(call.name for call in message.calls)
+        self.call_count += len(message.calls)
+        self.tool_uses.update(call.name for call in message.calls)
         self._calls_by_id = {call.id: call for call in message.calls}
         self._aside = bool(self.lines)
         self._is_answered, self._is_resumed, self.postpones_task = not self.postpones_task, False, False
@@ -160,14 +160,14 @@ class ScriptedConversation:
         return (redirect.groupdict().get("query") or text) if redirect else None
 
     def _start_task(self, query: str) -> None:
-        self.earlier += self.events
+        self.earlier_events += self.events
         self.query, self.events = query, [TaskEvent()]
-        self.step, self.used = 1, Counter()
+        self.step, self.tool_uses = 1, Counter()
         self._is_answered = self._is_resumed = False
 
 
 class RuleContext:
-    """The context in which rules are matched: a request, at most one interruption, and one event to answer."""
+    """The context in which rules are matched: a request, at most one interruption, and at most one event to answer."""
 
     def __init__(
         self, file: str, request: Request, conversation: ScriptedConversation, line: str, event: TaskEvent | None
@@ -181,7 +181,7 @@ class RuleContext:
             "turn": str(conversation.turn),
             "step": str(conversation.step),
             "tool": event.tools if event else "",
-            "used": count_names(conversation.used.elements()),
+            "used": count_names(conversation.tool_uses.elements()),
             "result": "",
             "tail": "\n\n".join(request.tail),
             "file": Path(file).name,
@@ -220,9 +220,9 @@ class RuleContext:
         )
 
     def collect_items(self, collection: Collection, names: Mapping[str, str]) -> list[dict[str, str]]:
-        """Return the items of a list, each as the values of its groups by name.
+        """Return the items of a list, each as the values of the item's groups by name.
 
-        ``names`` are the names and values of the rule, which fill the template ``has``.
+        ``names`` are the rule's values by name. They fill the template ``has``.
         """
         found: list[dict[str, str]] = []
         has = rules.fill(collection.has, names).casefold()
@@ -245,7 +245,7 @@ class RuleContext:
             case "results":
                 events = conversation.events
             case "conversation":
-                events = [*conversation.earlier, *conversation.events]
+                events = [*conversation.earlier_events, *conversation.events]
             case "latest":
                 events = [self._event] if self._event else []
             case "stdin":
@@ -276,7 +276,7 @@ def _input_names(input: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """A rule whose conditions are met, with the names and values for its templates."""
+    """A rule whose conditions are met, with the values for the slots of its templates, by name."""
 
     rule: ScriptRule
     context: RuleContext
@@ -284,7 +284,7 @@ class RuleMatch:
 
 
 def count_chars(blocks: Iterable[Block]) -> int:
-    """Return the number of characters from which the number of tokens is estimated."""
+    """Return the number of characters in blocks, from which tokens are estimated. Images count as 0."""
     chars = 0
     for block in blocks:
         match block:

@@ -25,7 +25,7 @@ _ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
 
 
 def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
-    """Parse the content of a rule file. Raise ``ConfigError``.
+    """Parse the content of a rule file. Raise ``ConfigError`` if it is not valid.
 
     ``at_terminal`` selects the pace for a person at a terminal.
     """
@@ -37,15 +37,15 @@ def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
     return RuleFile(
         file=top.file,
         name=keys["name"].text() if "name" in keys else Path(top.file).stem,
-        rules=tuple(reader.rule(node, index) for index, node in enumerate(keys["rules"].items())),
-        marks=reader.marks(keys.get("marks") or replace(top, value={}, key="marks")),
+        rules=tuple(reader.read_rule(node, index) for index, node in enumerate(keys["rules"].items())),
+        marks=reader.read_marks(keys.get("marks") or replace(top, value={}, key="marks")),
         pace=reader.paces[pace_key],
         places=reader.places,
     )
 
 
 class _Reader:
-    """A parser for a file. ``places`` has the YAML node of each pattern, and ``paces`` the paces by their keys."""
+    """A parser for a rule file. ``places`` has the YAML node of each pattern, ``paces`` the paces by their keys."""
 
     def __init__(self, keys: Mapping[str, Node], pace_key: str) -> None:
         self.places: dict[Pattern, Node] = {}
@@ -55,8 +55,8 @@ class _Reader:
         terminal_pace = self._read_pace(keys["terminal_pace"], pace) if "terminal_pace" in keys else pace
         self.paces = {"pace": pace, "terminal_pace": terminal_pace}
 
-    def rule(self, node: Node, index: int) -> ScriptRule:
-        """Parse a rule. ``index`` is its position in the file, from 0."""
+    def read_rule(self, node: Node, index: int) -> ScriptRule:
+        """Parse a rule. ``index`` is the rule's position in the file, counted from 0."""
         keys = node.mapping(("when", "times", "collect", "pace", "terminal_pace", *_ACTIONS))
         if not keys.keys() & set(_ACTIONS):
             raise node.error('a rule without an effect: give it text (an empty reply is text: ""), tools or error')
@@ -88,7 +88,7 @@ class _Reader:
         pace = paces.get(self._pace_key, paces.get("pace"))
         return ScriptRule(index=index, when=when, collect=collect, pace=pace, **given)
 
-    def marks(self, node: Node) -> rules.Marks:
+    def read_marks(self, node: Node) -> rules.Marks:
         built_in = {"resume": replace(node, value=_RESUME), "note": replace(node, value=_NOTE)}
         marks = rules.Marks(**self._read_fields(rules.Marks, {**built_in, **_keys(rules.Marks, node)}))
         if not marks.interruption.strip():
@@ -137,17 +137,17 @@ class _Reader:
     def _read_pace(self, node: Node, default: Pace) -> Pace:
         return replace(default, **self._read_fields(Pace, _keys(Pace, node)))
 
-    def _read_fields(self, kind: type, keys: Mapping[str, Node], **own: Callable[[Node], Any]) -> dict[str, Any]:
-        """Return the fields of the class ``kind`` that the file sets, by name.
+    def _read_fields(self, kind: type, keys: Mapping[str, Node], **parsers: Callable[[Node], Any]) -> dict[str, Any]:
+        """Return the values of the fields of the class ``kind`` that the file sets, by name.
 
-        A field is parsed by the parser of its name in ``own``, or else by its type.
+        ``parsers`` has parsers by field name. Any other field is parsed by its type.
         """
         simple = {"str": Node.text, "bool": Node.boolean, "int": _read_count, "float": Node.number}
         by_type = {**simple, "Pattern": self._compile}
         found = {}
         for each in fields(kind):
             if (node := keys.get(each.name.rstrip("_"))) is not None:
-                read = own.get(each.name) or by_type[str(each.type).removesuffix(" | None")]
+                read = parsers.get(each.name) or by_type[str(each.type).removesuffix(" | None")]
                 found[each.name] = read(node)
         return found
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_scripted(definition: Definition) -> ModelSettings:
-    """Read the settings of a model definition. Raise ``ConfigError``."""
+    """Read the settings of a model definition. Raise ``ConfigError`` if a setting is not valid."""
     node = definition.keys["script"]
     script = values.path(node)
     if script is None:

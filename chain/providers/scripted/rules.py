@@ -1,12 +1,12 @@
 """The content of a rule file as frozen dataclasses. The head of ``prompts/offline_model.yaml`` explains the language.
 
 Fields have the names of the keys in the file (with a ``_`` after a Python keyword), in the order in which errors list
-them. That file does not explain the following.
+them. The following rules are not explained in that file.
 
 A numbered group belongs to the first pattern that the rule has, in the order interruption, result, user, tail, system.
 In a ``row`` or a ``for_each``, it belongs to the item. ``has`` ignores case.
 
-An error is raised whenever its rule is applied, or only for the first ``times`` times in a conversation. It is raised
+An error is raised each time its rule is applied, or only the first ``times`` times in a conversation. It is raised
 when ``after`` characters of text were streamed. With ``refuses`` it is raised only for a request that sets one of the
 parameters in ``refuses``.
 
@@ -54,9 +54,9 @@ RULE_NAMES = ("query", "interruption", "turn", "step", "tool", "used", "result",
 PARAMETERS = ("max_tokens", "temperature", "effort")
 
 MAX_SEARCHED = 40_000
-"""The number of characters at the start of a text in which patterns are searched."""
+"""The number of characters to search in a text. Characters after these are not searched."""
 INDENTATION = "    "
-"""A prefix of rows. Without it, Markdown would join the rows to one paragraph."""
+"""A prefix that makes rows a code block in Markdown, so that they are not joined to one paragraph."""
 SLOT = re.compile(
     r"\$(?:\$|\{(?P<name>[A-Za-z0-9_.]+)(?:\|(?P<form>number|list|indent|s|\d{1,3}))?(?::-(?P<default>[^}]*))?\})?"
 )
@@ -68,7 +68,7 @@ class Pace:
     """The pace of a streamed reply, in chunks of ``chunk`` characters.
 
     ``think_s`` is the time before the first chunk, in seconds. ``delay_s`` is the time before each chunk and before the
-    end. If a reply would take longer than ``most_s``, its chunks are larger.
+    end. If a reply would take longer than ``most_s`` seconds, its chunks are larger.
     """
 
     chunk: int = 200
@@ -123,7 +123,7 @@ class When:
 
     @property
     def patterns(self) -> dict[str, Pattern]:
-        """The patterns whose groups fill templates, by key. Only the first pattern's numbered groups are used."""
+        """The patterns by their keys. Templates can use all named groups, and the first pattern's numbered groups."""
         found = {name: getattr(self, name) for name in ("interruption", "result", "user", "tail", "system")}
         return {name: pattern for name, pattern in found.items() if pattern is not None}
 
@@ -147,7 +147,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """A tool call of a reply. ``input`` is JSON whose strings are templates."""
+    """A tool call of a reply. ``input`` is JSON in which each string is a template."""
 
     name: str
     input: Mapping[str, Any] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ScriptRule:
-    """One rule. ``index`` is its position in the file, from 0."""
+    """One rule. ``index`` is the rule's position in the file, counted from 0."""
 
     index: int
     when: When = When()
@@ -200,7 +200,7 @@ class RuleFile:
 
 
 def fill(template: Template, names: Mapping[str, str]) -> str:
-    """Fill the slots of a template. A name without a value is empty."""
+    """Fill each slot of a template with its value in ``names``, or with its default, which is empty if not given."""
     return SLOT.sub(lambda slot: _slot_value(slot, names), template)
 
 
@@ -237,6 +237,6 @@ def fill_input(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - J
 
 
 def group_names(*patterns: Pattern) -> set[str]:
-    """Return the names of the groups in these patterns, and the numbers of the groups in the first pattern."""
+    """Return the names of all groups in the patterns, and the numbers of the groups in the first pattern."""
     numbers = {str(n) for pattern in patterns[:1] for n in range(pattern.groups + 1)}
     return numbers | {name for pattern in patterns for name in pattern.groupindex}

@@ -1,8 +1,8 @@
 """A ``Model`` that replies by the rules of a file: it applies the first rule whose conditions are met.
 
-It is used for offline demonstrations, in tests, and to try prompts without a network. The same conversation always gets
-the same replies. Between the requests of a conversation, the model stores how often each rule was used, whether the
-latest reply postponed the answer to the task, and how far the conversation was read.
+The model is for offline demonstrations, for tests, and for trying prompts without a network. The same conversation
+always gets the same replies. Between the requests of a conversation, the model stores how often each rule was used,
+whether the latest reply postponed the answer to the task, and how far the conversation was read.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ScriptedModel(Model):
     def load(
         cls, path: Path, within: Path | None = None, *, at_terminal: bool = False, context_window: int = 0
     ) -> ScriptedModel:
-        """Return the model of a rule file in the folder ``within``. Raise ``ConfigError``.
+        """Return the model of a rule file. Raise ``ConfigError`` if the file is not valid, or not in ``within``.
 
         ``at_terminal`` selects the file's pace for a person at a terminal.
         """
@@ -67,7 +67,7 @@ class ScriptedModel(Model):
 
     @classmethod
     def parse(cls, text: str, file: str = "rules", *, context_window: int = 0) -> ScriptedModel:
-        """Return the model of the rules in a text, whose name in errors is ``file``. Raise ``ConfigError``."""
+        """Return the model of the rules in a text. Raise ``ConfigError``, which names ``file``, if it is not valid."""
         return cls(_rules_of(text, file), context_window)
 
     @property
@@ -146,14 +146,14 @@ class _Dialogue:
         parts = parts[: len(parts) - len(postponed)]
         if not parts:
             parts = [ReplyPart(ScriptRule(-1), text=self._no_match_text())]
-        return assemble(parts, request, self._conversation, self._script.pace)
+        return join_parts(parts, request, self._conversation, self._script.pace)
 
     def _postponed_parts(self, parts: Sequence[ReplyPart]) -> Sequence[ReplyPart]:
         """Return the parts that answer the task, if they must wait for a later reply; otherwise nothing.
 
-        ``parts`` are first the answers to the user's lines, then the answers to the task. The latter wait if there are
-        answers to lines, no rule of those has ``and: continue``, the answers to the task call no tools, and the request
-        has tool results to answer.
+        ``parts`` are first the answers to the user's lines, then the answers to the task. The answers to the task wait
+        if there are answers to lines, none of these has a rule with ``and: continue``, no answer to the task calls
+        tools, and the request has tool results to answer.
         """
         lines = [p for p in parts if p.rule.when.interruption is not None]
         task = parts[len(lines) :]
@@ -254,7 +254,7 @@ def reply_part(match: RuleMatch) -> ReplyPart:
 
 
 def _strip_line_ends(text: str) -> str:
-    """Remove the line ends that a YAML block adds. A blank text is returned unchanged, because it is intended."""
+    """Remove the line ends that a YAML block adds. Return a blank text unchanged, because it is intended."""
     return text.rstrip("\n") if text.strip() else text
 
 
@@ -279,7 +279,7 @@ def _number(text: str) -> Decimal:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedReply:
-    """A reply and its pace, or the error that is raised instead."""
+    """A reply with its pace, and the error to raise instead of a complete reply, if there is one."""
 
     reply: Reply
     pace: Pace
@@ -311,10 +311,10 @@ def _chars_outside_messages(request: Request) -> int:
     return sum(map(len, texts))
 
 
-def assemble(
+def join_parts(
     parts: Sequence[ReplyPart], request: Request, conversation: ScriptedConversation, pace: Pace
 ) -> ScriptedReply:
-    """Join the parts to one reply. Its pace is that of the last part whose rule sets one, or else ``pace``."""
+    """Join the parts to one reply. The pace is that of the last rule that sets one, or else ``pace``."""
     blocks: list[Block] = []
     if thinking := "\n\n".join(p.thinking for p in parts if p.thinking):
         blocks.append(Thinking(thinking))
@@ -323,7 +323,7 @@ def assemble(
     drafts = [draft for p in parts for draft in p.calls]
     given = {draft.id for draft in drafts}
     # Numbers continue from the earlier calls of the conversation.
-    ids = (id for n in itertools.count(conversation.calls + 1) if (id := f"call_{n}") not in given)
+    ids = (id for n in itertools.count(conversation.call_count + 1) if (id := f"call_{n}") not in given)
     calls = [(ToolCall(d.id if d.id is not None else next(ids), d.name, d.input), d.cut) for d in drafts]
     blocks.extend(call for call, _ in calls)
     cut = {call.id for call, is_cut in calls if is_cut}
@@ -335,7 +335,7 @@ def assemble(
         blocks, over = _truncate(blocks, limit * CHARS_PER_TOKEN)
         cut, stop_reason = {*cut, *over} & {b.id for b in blocks if isinstance(b, ToolCall)}, "max_tokens"
 
-    usage = Usage(_tokens(conversation.chars + _chars_outside_messages(request)), _tokens(count_chars(blocks)))
+    usage = Usage(_tokens(conversation.char_count + _chars_outside_messages(request)), _tokens(count_chars(blocks)))
     for part in parts:
         usage = replace(usage, **part.rule.usage)
         pace = part.rule.pace or pace
@@ -344,7 +344,7 @@ def assemble(
 
 
 def _truncate(blocks: Sequence[Block], chars: int) -> tuple[list[Block], set[str]]:
-    """Truncate a reply to ``chars`` characters. Return its blocks, and the id of the call whose input was truncated."""
+    """Truncate a reply to ``chars`` characters. Return the blocks left, and the ids of truncated calls."""
     kept: list[Block] = []
     for block in blocks:
         length = count_chars([block])
