@@ -43,10 +43,10 @@ EARLIER_GONE = "[earlier messages removed to make room]"
 """The text that stands for the removed oldest messages in a request for a summary."""
 
 PROMPT = """\
-The conversation is about to be shortened to make room. Write what is needed to go on with the work from your text
-alone, in this order: the goal; what was decided, and why; facts that were found, with their files and lines; what was
-tried and did not work; what is open, and the next step. What the user said is kept word for word beside it, and the
-plan is sent again, so repeat neither. Call no tools now.
+The conversation is about to be shortened to make room. Write what is needed to continue the work from your text alone,
+in this order: the goal; what was decided, and why; facts that you found, with their files and lines; what was tried and
+did not work; what is open, and the next step. The user's texts and the plan are sent again, word for word: do not
+repeat them. Call no tools now.
 
 ${focus}"""
 """The default prompt that asks the model for a summary."""
