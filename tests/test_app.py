@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from support import check_invariants, open_session
-from support.agents import family, start
-from support.gate import TWO_STEPS, Gate, begin, finish
-from support.sessions import Session
+from support.agents import open_agents, start
+from support.checks import check_invariants
+from support.gate import TWO_STEPS, Gate, finish_run, start_run
+from support.sessions import Session, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -53,8 +53,8 @@ async def test_failing_listeners_disturb_no_other() -> None:
             for error in errors:
                 session.chain.listen(failing(error))
             session.chain.listen(after.append)
-            await begin(session, gate, "use B", "todo: add x", "then: next")
-            await finish(session, gate)
+            await start_run(session, gate, "use B", "todo: add x", "then: next")
+            await finish_run(session, gate)
             assert session.events[-len(after) :] == after
             assert feed.take()[1:] == session.events
             assert [result.status for result in session.of(events.Result)] == ["done", "done"]
@@ -94,7 +94,7 @@ async def test_an_exception_leaves_the_block_unchanged(error: BaseException, by_
         async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
             sessions.append(session)
             session.chain.listen(leave)
-            await begin(session, gate, "use B")
+            await start_run(session, gate, "use B")
             if by_listener:
                 await trio.sleep_forever()
             raise error
@@ -128,7 +128,7 @@ async def test_a_tool_that_resists_is_awaited(autojump_clock: MockClock) -> None
 
 
 async def test_a_resisting_child_returns_its_lines(autojump_clock: MockClock) -> None:
-    async with family(tools=[cling]) as agents:
+    async with open_agents(tools=[cling]) as agents:
         await agents.begin([start("agent", [["cling", {}]])])
         agents.send("look at the tests too", "agent-1")
         await agents.quiet()
@@ -139,7 +139,7 @@ async def test_a_cancellation_interrupts_before_the_block_ends(autojump_clock: M
     gate = Gate()
     with trio.CancelScope() as scope:
         async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-            await begin(session, gate, "use B")
+            await start_run(session, gate, "use B")
             scope.cancel()
             with trio.CancelScope(shield=True):
                 await wait_all_tasks_blocked()
@@ -151,7 +151,7 @@ async def test_a_cancellation_interrupts_before_the_block_ends(autojump_clock: M
 async def test_a_closed_chain_lets_no_task_wait(autojump_clock: MockClock) -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await begin(session, gate, *(f"line {n}" for n in range(10)))
+        await start_run(session, gate, *(f"line {n}" for n in range(10)))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(session.chain.lines.wait_for_change)
             await wait_all_tasks_blocked()

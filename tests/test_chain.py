@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 import trio
-from support import FullDisk, Recorder, check_invariants, open_session, settings
-from support.disks import SMALL, MemoryFile
+from support.checks import check_invariants
+from support.disks import SMALL, FullDisk, MemoryFile
 from support.examples import first_in_short_run
-from support.gate import TWO_STEPS, Gate, begin, finish
-from support.house import ROOT
+from support.gate import TWO_STEPS, Gate, finish_run, start_run
+from support.project import ROOT
+from support.sessions import Recorder, make_settings, open_session
 from support.wire import model_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -45,14 +46,14 @@ async def test_a_dropped_line_never_reaches_the_model() -> None:
         with pytest.raises(UserError, match=r"^no line is waiting$"):
             lines.drop("L1")
         assert lines.last_waiting() is None
-        await begin(session, gate, "use B", "!Use C  ", "context: it is late")
+        await start_run(session, gate, "use B", "!Use C  ", "context: it is late")
         assert lines.last_waiting() == "L4"
         assert lines.drop("l3", "edited") == "!Use C  "
         with pytest.raises(UserError, match=r"^L3 is not waiting; the waiting lines are L2, L4$"):
             lines.drop("L3")
         session.chain.submit("use D", origin="door")
         assert lines.last_waiting() == "L4", "only lines of the prompt"
-        await finish(session, gate)
+        await finish_run(session, gate)
         assert "Use C" not in session.sent()
         [entered] = session.of(events.UserInterruption)
         assert (entered.ids, entered.point, entered.tools_skipped) == (("L2", "L4", "L5"), "D", ())
@@ -64,7 +65,7 @@ async def test_a_dropped_line_never_reaches_the_model() -> None:
 async def test_a_line_that_acted_cannot_be_dropped() -> None:
     gate = Gate(asks=True)
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await begin(session, gate, "use B", "focus on prices")
+        await start_run(session, gate, "use B", "focus on prices")
         assert session.chain.lines.last_waiting() == "L3"
         gate.asked.set()
         await wait_all_tasks_blocked()
@@ -72,14 +73,14 @@ async def test_a_line_that_acted_cannot_be_dropped() -> None:
         assert session.chain.lines.last_waiting() == "L2"
         with pytest.raises(UserError, match="a running tool has acted on L3 already, so it cannot be dropped any more"):
             session.chain.lines.drop("L3")
-        await finish(session, gate)
+        await finish_run(session, gate)
         assert session.state("L3") == "delivered"
 
 
 async def test_a_dropped_line_leaves_room_for_another() -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(inbox_size=1)) as session:
-        await begin(session, gate, "use B")
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=make_settings(inbox_size=1)) as session:
+        await start_run(session, gate, "use B")
         async with trio.open_nursery() as nursery:
 
             @nursery.start_soon
@@ -89,18 +90,18 @@ async def test_a_dropped_line_leaves_room_for_another() -> None:
 
             await wait_all_tasks_blocked()
             assert session.chain.lines.drop("L2") == "use B"
-        await finish(session, gate)
+        await finish_run(session, gate)
         assert session.sent(1).endswith("USER INTERRUPTION: use C")
 
 
 @pytest.mark.parametrize(("origin", "is_own"), [("prompt", True), ("script", True), ("json", True), ("door", False)])
 async def test_exit_code_3_counts_the_own_lines(origin: events.Origin, is_own: bool) -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(inbox_size=1)) as session:
-        await begin(session, gate)
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=make_settings(inbox_size=1)) as session:
+        await start_run(session, gate)
         for line in ("use B", "use C", "stop"):
             session.chain.submit(line, origin=origin)
-        await finish(session, gate)
+        await finish_run(session, gate)
         states = [(r.id, r.state, r.origin) for r in session.of(events.Receipt) if r.id != "L1"]
         assert states == [("", "refused", origin), ("L3", "handled", origin), ("L2", "returned", origin)]
         assert session.chain.runs.exit_code() == (LINES_LEFT if is_own else 0)
@@ -162,20 +163,20 @@ async def test_an_active_run_keeps_its_model(begun: bool) -> None:
     gate, other = Gate(), scripted()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         if begun:
-            await begin(session, gate, "then: Do the next task")
+            await start_run(session, gate, "then: Do the next task")
         else:
             session.chain.submit("Do the task")
             session.chain.submit("then: Do the next task")
         session.chain.use_model(other)
         assert session.chain.init.model == "other"
-        await finish(session, gate)
+        await finish_run(session, gate)
         assert [r.result for r in session.of(events.Result)] == ["The answer.", "The other answer."]
         assert (len(session.model.requests), len(other.requests)) == (2, 1)
 
 
 async def test_a_model_comes_with_its_number_of_attempts(autojump_clock: MockClock) -> None:
     failing = "rules: [{text: x, error: {message: too busy, retryable: true, cause: overloaded}}]"
-    use = settings(max_attempts=3, models='{"once": 1, "often": 5}')
+    use = make_settings(max_attempts=3, models='{"once": 1, "often": 5}')
     async with open_session(ANSWER, use=use) as session:
         cases = (("x", None, 3), ("once", Retries(1), 1), ("y", None, 1), ("often", Retries(5), 5))
         for name, retries, expected in cases:
@@ -264,7 +265,7 @@ async def test_a_closing_chain_starts_nothing() -> None:
 
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         session.chain.listen(at_the_end)
-        await begin(session, gate)
+        await start_run(session, gate)
     assert refused == ["the chain is closing"]
 
 

@@ -14,25 +14,14 @@ from typing import Any, get_args
 
 import trio
 from hypothesis import strategies as st
-from support import (
-    COMPACT,
-    DISK_ACTS,
-    DROP,
-    EDIT,
-    INTERRUPT,
-    LINES,
-    FullDisk,
-    MemoryFile,
-    check_session,
-    open_session,
-    settings,
-    sharded,
-    wait_quiet,
-)
+from support.checks import check_session
 from support.crashes import check_needs_no_repair, check_resumed, load_crashed
+from support.disks import FullDisk, MemoryFile
+from support.examples import sharded
 from support.models import TOOLS, RandomModel, Step, steps
+from support.sessions import make_settings, open_session, wait_quiet
 from support.small_window import SmallWindow, Summary
-from support.users import MARKED, Acts
+from support.users import COMPACT, DISK_ACTS, DROP, EDIT, INTERRUPT, LINE_MARK, LINES, ActingUser
 from trio.testing import MockClock
 
 from chain import events
@@ -88,10 +77,10 @@ class Example:
 
     async def play(self, file: MemoryFile) -> None:
         setting = self.setting
-        use = settings(max_iterations=MAX_ITERATIONS, **setting.more)
+        use = make_settings(max_iterations=MAX_ITERATIONS, **setting.more)
         model = setting.window(RandomModel(list(self.steps)), setting.room, list(self.says))
         async with open_session(model, tools=TOOLS, use=use, interactive=setting.interactive, file=file) as session:
-            acts = Acts(session, self.at, also_idle=True)
+            acts = ActingUser(session, self.at, also_idle=True)
             session.chain.listen(acts)
             for query in "Do the task", "Do another", "And a third":
                 session.chain.submit(query)
@@ -134,7 +123,7 @@ class Example:
 def marked_words(read: LoadedSession) -> set[str]:
     """Return the rows of the user's words that the last compaction kept and that contain a mark."""
     compacted = read.state.main.history.compacted
-    return set() if compacted is None else {row for row in compacted.words.splitlines() if MARKED.search(row)}
+    return set() if compacted is None else {row for row in compacted.words.splitlines() if LINE_MARK.search(row)}
 
 
 def examples(acts: st.SearchStrategy[str], **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Example]:

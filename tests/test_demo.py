@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.house import ROOT
 from support.keys import CTRL_D, ESC
 from support.program import environ
+from support.project import ROOT
 from support.screen import Screen
 from support.terminal import send, wait_idle
 

@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 import pytest
 import trio
-from support import check_invariants, open_session, settings
+from support.checks import check_invariants
 from support.crashes import load_crashed
+from support.gate import kill_session
 from support.headless_sessions import PrintingSession, line
-from support.killed import killed
 from support.models import ASKING_TOOLS
 from support.rows import check_order
-from support.sessions import INTERRUPTED, SKIPPED
+from support.sessions import INTERRUPTED, SKIPPED, make_settings, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -162,7 +162,7 @@ async def run_program(
         )
         program.changed.set()
 
-    tools, use = [wait, quick, *ASKING_TOOLS], configured or settings(max_iterations=max_iterations)
+    tools, use = [wait, quick, *ASKING_TOOLS], configured or make_settings(max_iterations=max_iterations)
     try:
         with FileIO(write_end, "w") as stdin:
             async with (
@@ -286,7 +286,7 @@ async def test_a_line_is_sent_at_its_moment(
 
 
 async def test_an_unusable_handler_is_replaced_with_a_notice(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"script": ["@tool wait use B"], "configured": settings(handler="messages: [")}
+    options: dict[str, Any] = {"script": ["@tool wait use B"], "configured": make_settings(handler="messages: [")}
     async with run_program(tmp_path, "task", output="text", reads_stdin=False, **options) as program:
         program.gate.set()
         assert await program.wait_exit() == 0
@@ -580,7 +580,7 @@ INPUTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize("is_silent", [False, True], ids=["closed", "silent"])
 async def test_waiting_lines_run_without_a_query(tmp_path: Path, name: str, is_silent: bool, clock: MockClock) -> None:
-    async with run_program(tmp_path, journal=await killed("use B"), **INPUTS[name]) as program:
+    async with run_program(tmp_path, journal=await kill_session("use B"), **INPUTS[name]) as program:
         await wait_all_tasks_blocked()
         assert program.session.model.requests == [], "a query may still come"
         if is_silent and name != "-p --stdin":  # which waits for the end
@@ -593,7 +593,7 @@ async def test_waiting_lines_run_without_a_query(tmp_path: Path, name: str, is_s
 
 @pytest.mark.parametrize("name", INPUTS)
 async def test_waiting_lines_go_with_a_query(tmp_path: Path, name: str) -> None:
-    async with run_program(tmp_path, journal=await killed("use B"), **INPUTS[name]) as program:
+    async with run_program(tmp_path, journal=await kill_session("use B"), **INPUTS[name]) as program:
         program.send(line("hello") if name == "stream-json" else "hello")
         assert await program.finish() == 0
         assert [run.query for run in program.session.of(events.RunStarted)] == ["hello"]

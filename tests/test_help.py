@@ -13,10 +13,10 @@ from typing import get_args
 
 import pytest
 import trio
-from support import open_session
-from support.documents import REFERENCE, block, rows, run, text_of
+from support.documents import REFERENCE, code_block, run_at_home, table_rows, text_of
 from support.program import call_at_home
 from support.servers import server
+from support.sessions import open_session
 
 from chain import events
 from chain.agent.tree import Activity
@@ -50,7 +50,7 @@ async def forever(on_output: object) -> JobEnd:
 
 
 async def test_the_slash_commands_are_documented(tmp_path: Path) -> None:
-    documented = {name for cells in rows("terminal", "command") for name in re.findall(r"`(/[\w-]+)", cells[0])}
+    documented = {name for cells in table_rows("terminal", "command") for name in re.findall(r"`(/[\w-]+)", cells[0])}
     servers = [server({"command": "/no/such/program"})]
     async with open_session("rules: [{text: Hello.}]", servers=servers) as session:
         session.chain.jobs.start("main", "call", "sleep 1000", forever, wakes=False)
@@ -61,7 +61,7 @@ async def test_the_slash_commands_are_documented(tmp_path: Path) -> None:
 def test_every_event_is_documented() -> None:
     common = {"agent", "iteration", "time"}
     shown = {}
-    for types, names in rows("events", "type"):
+    for types, names in table_rows("events", "type"):
         for type in re.findall(r"`(\w+)`", types):
             shown[type] = names.strip("`").split()
     actual = {type: [name for name in names if name not in common] for type, names in event_json.FIELD_NAMES.items()}
@@ -69,21 +69,25 @@ def test_every_event_is_documented() -> None:
 
 
 def test_every_word_of_lines_and_endings_is_documented() -> None:
-    codes = {s: int(code) for code, statuses in rows("exit-codes", "code") for s in re.findall(r"`(\w+)`", statuses)}
+    codes = {
+        s: int(code) for code, statuses in table_rows("exit-codes", "code") for s in re.findall(r"`(\w+)`", statuses)
+    }
     assert codes == EXIT_CODES
     assert "143, 130, 1, 4, 3" in text_of("exit-codes")
-    states = {cells[0].strip("`") for cells in rows("lines", "state")} | {"refused", "unsent"}
+    states = {cells[0].strip("`") for cells in table_rows("lines", "state")} | {"refused", "unsent"}
     assert states == {*get_args(events.State)} - {"queued"}
     assert all(f"`{word}`" in text_of("lines") for word in (*states, *lines.STOP_PHRASES))
-    assert {re.findall(r"@\w+", each)[0] for each, _ in rows("moments", "moment") if "@" in each} == set(moments._USAGE)
+    assert {re.findall(r"@\w+", each)[0] for each, _ in table_rows("moments", "moment") if "@" in each} == set(
+        moments._USAGE
+    )
     assert all(f"`${{{name}}}`" in text_of("handler-prompts") for name in TEMPLATE_NAMES)
-    actions = [re.findall(r"`chain sessions (\w+)", cells[0])[0] for cells in rows("sessions", "command")]
+    actions = [re.findall(r"`chain sessions (\w+)", cells[0])[0] for cells in table_rows("sessions", "command")]
     assert tuple(actions) == ACTIONS
     assert set(re.findall(r"`--format (\w+)`", text_of("sessions"))) == set(FORMATS)
 
 
 def test_every_tool_is_documented_in_its_group(tmp_path: Path) -> None:
-    documented = {cells[0].strip("`"): set(re.findall(r"`(\w+)`", cells[1])) for cells in rows("tools", "group")}
+    documented = {cells[0].strip("`"): set(re.findall(r"`(\w+)`", cells[1])) for cells in table_rows("tools", "group")}
     groups = tool_groups(load_settings(config=None, environ={}, cwd=tmp_path))
     for name, tools in groups.items():
         assert {tool.name for tool in tools} <= documented[name]
@@ -92,9 +96,9 @@ def test_every_tool_is_documented_in_its_group(tmp_path: Path) -> None:
 
 def test_the_tools_and_limits_of_agents_are_documented(tmp_path: Path) -> None:
     settings = load_settings(config=None, environ={}, cwd=tmp_path)
-    documented = {cells[0].strip("`") for cells in rows("agents", "tool")}
+    documented = {cells[0].strip("`") for cells in table_rows("agents", "tool")}
     assert documented == {tool.name for tool in tool_groups(settings)["agents"]}
-    assert {cells[0] for cells in rows("agents", "state")} == {*get_args(Activity)}
+    assert {cells[0] for cells in table_rows("agents", "state")} == {*get_args(Activity)}
     bounds = settings.agents.max_depth, settings.agents.max_running, settings.agents.max_kept
     assert tuple(int(n) for n in re.findall(r"\((\d+)\)", text_of("agents").partition("## Limits")[2])) == bounds
 
@@ -108,7 +112,7 @@ def test_every_documented_address_is_valid() -> None:
 
 def load(folder: Path, topic: str, mark: str) -> Settings:
     """Load the example of a topic."""
-    (folder / "config.yaml").write_text(block(topic, mark))
+    (folder / "config.yaml").write_text(code_block(topic, mark))
     environ = {"ANTHROPIC_API_KEY": "not for servers of the user"}
     return load_settings(config=folder / "config.yaml", environ=environ, cwd=folder)
 
@@ -124,7 +128,7 @@ def test_the_example_of_agents_works(tmp_path: Path) -> None:
     assert kinds["explore"].tools == ("files",)
     own = {f.name: getattr(kinds["reviewer"], f.name) for f in fields(kinds["reviewer"])}
     assert all(own.values())
-    documented = {cells[0].strip("`") for cells in rows("configuration", "key of a kind")}
+    documented = {cells[0].strip("`") for cells in table_rows("configuration", "key of a kind")}
     assert documented == {*own} - {"name"}
 
 
@@ -154,8 +158,8 @@ def test_the_example_of_allowances_works(tmp_path: Path) -> None:
 
 
 def test_the_example_of_a_handler_works(tmp_path: Path) -> None:
-    (tmp_path / "handler.yaml").write_text(block("handler-prompts", "handler"))
-    prompt = parse_prompt(block("handler-prompts", "handler"), "handler.yaml")
+    (tmp_path / "handler.yaml").write_text(code_block("handler-prompts", "handler"))
+    prompt = parse_prompt(code_block("handler-prompts", "handler"), "handler.yaml")
     assert (prompt.overrides.max_tokens, prompt.resume, prompt.todo_direct) == (1500, None, False)
     (tmp_path / "mine.yaml").write_text("chains: {default: {model: offline, interruption_prompt: handler.yaml}}\n")
     (tmp_path / "notes").mkdir()
@@ -168,7 +172,7 @@ def test_the_example_of_a_handler_works(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # a program for itself; another example runs in `test_readme.py`
 def test_the_example_of_a_tool_works(tmp_path: Path) -> None:
-    (tmp_path / "example.py").write_text(block("library", "library"))
+    (tmp_path / "example.py").write_text(code_block("library", "library"))
     (tmp_path / "rules.yaml").write_text(
         "rules:\n  - {when: {tool: shout}, text: 'Heard ${result}'}\n"
         "  - {when: {user: '^shout (.*)'}, tools: [{name: shout, input: {text: '${1}'}}]}\n"
@@ -176,7 +180,7 @@ def test_the_example_of_a_tool_works(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         "models: {definitions: {mine: {provider: scripted, script: rules.yaml}}}\nchains: {default: {model: mine}}\n"
     )
-    done = run("example.py", cwd=tmp_path, home=tmp_path)
+    done = run_at_home("example.py", cwd=tmp_path, home=tmp_path)
     assert (done.returncode, done.stdout) == (0, "Heard HELLO\n"), done.stderr
 
 
@@ -211,7 +215,7 @@ def test_a_recipe_works(recipe: str, tmp_path: Path) -> None:
     (tmp_path / "docs" / "a.md").write_text("# Title\n")
     file = tmp_path / ("test_a.py" if recipe == "tests" else "notes.md")
     file.write_text(content.replace("color\n", "colour\n"))
-    *before, command = block("tools", f"recipe: {recipe}").splitlines()
+    *before, command = code_block("tools", f"recipe: {recipe}").splitlines()
     subprocess.run(["sh", "-ec", "\n".join(before)], cwd=tmp_path, check=True)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     words = shlex.split(command)
@@ -234,7 +238,7 @@ def test_the_hook_reports_broken_tests(tests: str, code: int, sent: bool, tmp_pa
     for name, script in {"run-tests": tests, "chain": chain}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "hook").write_text(block("side-door", "hook"))
+    (tmp_path / "hook").write_text(code_block("side-door", "hook"))
     subprocess.run(["sh", "hook"], cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True)
     assert (tmp_path / "sent").exists() == sent
     if sent:

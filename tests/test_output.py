@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 import trio
-from support import open_session
 from support.headless_sessions import PrintingSession
-from support.renderers import MakeRenderer, at_a_terminal
-from support.rows import check_order
+from support.rows import MakeRenderer, at_a_terminal, check_order
+from support.sessions import open_session
 
 from chain import events
 from chain.tools.tool import ToolContext, tool

@@ -23,10 +23,10 @@ from typing import Any
 
 import pytest
 from support.headless_sessions import line
-from support.house import ROOT
 from support.journals import journals, records
 from support.program import call_at_home as call
 from support.program import environ, run_program, start_program
+from support.project import ROOT
 from support.rows import check_order
 
 PROGRAM = (sys.executable, "-m", "cli")

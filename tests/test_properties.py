@@ -15,7 +15,14 @@ from typing import Any, get_args
 
 import trio
 from hypothesis import strategies as st
-from support import (
+from support.checks import check_session
+from support.disks import FullDisk, MemoryFile
+from support.examples import sharded
+from support.models import RandomModel, Step, steps
+from support.sessions import Session, open_session, wait_quiet
+from support.small_window import SmallWindow, Summary
+from support.trees import FIRST, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings, trees
+from support.users import (
     ANOTHER_MODEL,
     COMPACT,
     DISK_ACTS,
@@ -24,19 +31,9 @@ from support import (
     EDIT,
     INTERRUPT,
     LINES,
-    Acts,
-    FullDisk,
-    MemoryFile,
-    Replies,
-    Session,
-    check_session,
-    open_session,
-    sharded,
-    wait_quiet,
+    ActingUser,
+    AnsweringUser,
 )
-from support.models import RandomModel, Step, steps
-from support.small_window import SmallWindow, Summary
-from support.trees import FIRST, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from trio.testing import MockClock
 
 from chain.model import Model
@@ -119,7 +116,7 @@ class Example:
         async with open_session(
             self.models(), tools=TREE_TOOLS, use=use, interactive=interactive, file=file
         ) as session:
-            acts = Acts(session, self.at, another=self.another)
+            acts = ActingUser(session, self.at, another=self.another)
             session.chain.listen(acts)
             await self.first_run(session, acts)
             check_session(session, limit)
@@ -137,10 +134,10 @@ class Example:
                 await trio.sleep(self.closes_after_s)
         check_session(session, limit)
 
-    async def first_run(self, session: Session, acts: Acts) -> None:
+    async def first_run(self, session: Session, acts: ActingUser) -> None:
         chain = session.chain
         async with trio.open_nursery() as nursery:
-            chain.listen(Replies(session, list(self.answers), nursery, isinstance(session.file, FullDisk)))
+            chain.listen(AnsweringUser(session, list(self.answers), nursery, isinstance(session.file, FullDisk)))
             with chain.answering() as answerer:
                 chain.submit(FIRST)
                 acts.at_once()

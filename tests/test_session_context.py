@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import settings
 from support.places import Place
+from support.sessions import make_settings
 
 from chain.app.replay import read_recorded, replay
 from chain.app.session_context import git_branch, session_context
@@ -119,7 +119,7 @@ async def system_prompts(place: Place, resume: str, context: Callable[[Path], st
 
 async def test_the_context_is_the_same_after_resuming(tmp_path: Path) -> None:
     contexts = iter(["Working folder: here\nDate: today", "Date: tomorrow"])
-    use = settings(agents=True)
+    use = make_settings(agents=True)
     assert use.file is not None
     place = Place(use.file.parent, tmp_path, RULES, use=use)
     new = await system_prompts(place, "", lambda workspace: next(contexts))

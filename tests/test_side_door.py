@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.house import ROOT
 from support.program import environ, start_program
+from support.project import ROOT
 from support.screen import Screen
 from support.terminal import Start, journal, line_states, quit, send, start_tool, wait_idle
 

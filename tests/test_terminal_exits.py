@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.house import ROOT
 from support.keys import ALT_ENTER, CTRL_C, CTRL_D
 from support.program import gates
+from support.project import ROOT
 from support.screen import Screen
 from support.terminal import LIMITS, Start, editor_has, journal, line_states, quit, send, start_tool, wait_idle
 

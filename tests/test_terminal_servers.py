@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.keys import CTRL_C
-from support.processes import until
+from support.processes import block_until
 from support.screen import Screen
 from support.servers import PROGRAM, daemon_pids, entry_of, live_daemons, log_rows, server_pids
 from support.terminal import Start, configure, quit, send, wait_idle
@@ -136,7 +136,7 @@ def test_no_server_or_daemon_outlives_the_program(
     (tmp_path / "rules.yaml").write_text(SPAWN_AND_HANG)
     screen = wait_idle(start("--mcp", "h", "--allow", "mcp__h__*"))
     send(screen, "Go")
-    until(lambda: log_rows(log).count("tools/call") == 2)
+    block_until(lambda: log_rows(log).count("tools/call") == 2)
     assert len(daemon_pids(log)) == 2
     server = server_pid(log)
     if end == "Ctrl-C":
@@ -144,4 +144,4 @@ def test_no_server_or_daemon_outlives_the_program(
     else:
         screen.hang_up()
     screen.wait()
-    until(lambda: live_daemons(log) == [] and not Path(f"/proc/{server}").exists())
+    block_until(lambda: live_daemons(log) == [] and not Path(f"/proc/{server}").exists())

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Literal
 
 import pytest
-from support.house import ROOT
 from support.journals import journal_files
 from support.keys import CTRL_C, CTRL_D, CTRL_R, CTRL_U, ESC, UP
 from support.program import gates
+from support.project import ROOT
 from support.screen import Screen
 from support.terminal import Start, editor_has, journal, line_states, quit, send, start_tool, wait_idle
 

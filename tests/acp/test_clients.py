@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.clients import configure
-from support.house import ROOT
+from support.editor import configure_client
 from support.program import environ, gates, program
+from support.project import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -56,7 +56,7 @@ def test_an_official_sdk_finds_what_it_expects(language: str, tmp_path: Path, wo
     folder.mkdir()
     gate = gates(tmp_path) / "first"
     os.mkfifo(gate)
-    agent = program("acp", *configure(tmp_path))
+    agent = program("acp", *configure_client(tmp_path))
     variables: dict[str, str | None] = {}
     if language == "python":
         pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1")

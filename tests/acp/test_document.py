@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from support.documents import block, rows, text_of
+from support.documents import code_block, table_rows, text_of
 from support.editor import RULES, connected, opener, uninitialized
 
 from chain.events import Status
@@ -18,21 +18,21 @@ from cli.acp.wire import MAX_REQUESTS, MAX_RPC_ROW
 
 @pytest.mark.parametrize("editor", ["zed", "jetbrains"])
 def test_the_settings_of_an_editor_start_the_command(editor: str) -> None:
-    server = json.loads(block("editors", editor))["agent_servers"]["chain"]
+    server = json.loads(code_block("editors", editor))["agent_servers"]["chain"]
     assert server["command"] == "chain"
     assert options.parse_arguments(server["args"]).command == "acp"
 
 
 def test_the_stop_reasons_are_complete() -> None:
     documented: dict[str, str] = {}
-    for statuses, reason in rows("editors", "a run that ends"):
+    for statuses, reason in table_rows("editors", "a run that ends"):
         for status in re.findall(r"`(\w+)`", statuses):
             documented[status] = reason.strip("`")
     assert {status: STOP_REASONS.get(status, "an error with the reason") for status in get_args(Status)} == documented
 
 
 async def test_the_methods_are_complete(tmp_path: Path) -> None:
-    documented = {method.strip("`") for method, *_ in rows("editors", "method")}
+    documented = {method.strip("`") for method, *_ in table_rows("editors", "method")}
     async with uninitialized(opener(tmp_path / "home", RULES)) as editor:
         for method in sorted(documented - {"initialize"}):
             # Of an unknown method, the code would be METHOD_NOT_FOUND.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.editor import RULES, Editor, connected, opener, uninitialized
-from support.examples import some
+from support.examples import sample_in_short_run
 from support.gate import Gate
 from support.servers import entry_of, log_rows
 
@@ -264,7 +264,7 @@ OPEN = "the open session"
 
 @pytest.mark.parametrize(
     ("method", "params", "code", "named"),
-    some(
+    sample_in_short_run(
         [
             ("session/new", {}, INVALID_PARAMS, "cwd"),
             ("session/new", {"cwd": 5}, INVALID_PARAMS, "cwd"),

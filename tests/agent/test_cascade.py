@@ -5,21 +5,21 @@ from typing import Any
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Family, Obedient, family, start, work
-from support.sessions import INTERRUPTED, SKIPPED, at, settings
+from support.agents import WAIT, AgentSession, Call, Obedient, open_agents, start, task_of
+from support.sessions import INTERRUPTED, SKIPPED, call_at_event, make_settings
 
 from chain import events
 from chain.errors import ModelError
 from chain.model import Request
 
 
-def count_starts(agents: Family) -> tuple[int, int]:
+def count_starts(agents: AgentSession) -> tuple[int, int]:
     """Return the number of model calls and of started tools."""
     started = sum(r["type"] == "tool_started" for r in agents.session.records)
     return len(agents.session.model.requests), started
 
 
-async def check_ends_run(agents: Family, act: Callable[[], object]) -> events.Result:
+async def check_ends_run(agents: AgentSession, act: Callable[[], object]) -> events.Result:
     """Check that no model call and no tool starts after ``act``, and return the result of the run."""
     before = count_starts(agents)
     act()
@@ -29,7 +29,7 @@ async def check_ends_run(agents: Family, act: Callable[[], object]) -> events.Re
     return result
 
 
-async def check_next_run(agents: Family) -> None:
+async def check_next_run(agents: AgentSession) -> None:
     """Check that a next run, with a child, ends well."""
     await agents.begin([start("explore", answer="Again.")], answer="Fine.")
     await agents.session.chain.wait_idle()
@@ -37,7 +37,7 @@ async def check_next_run(agents: Family) -> None:
     assert agents.results("main")[-1] == ("Again.", False)
 
 
-def statuses(agents: Family) -> dict[str, str]:
+def statuses(agents: AgentSession) -> dict[str, str]:
     """Return the status of each child that has ended."""
     return {e.name: e.status for e in agents.session.of(events.AgentEnded)}
 
@@ -52,7 +52,7 @@ TREES: dict[str, list[Call]] = {
 
 @pytest.mark.parametrize("calls", TREES.values(), ids=TREES)
 async def test_an_interrupt_ends_all_running_tools(calls: list[Call]) -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         await agents.begin(calls, answer="Not this.")
         result = await check_ends_run(agents, agents.session.interrupt)
         assert (result.status, result.termination_reason) == ("interrupted", "user_interrupted")
@@ -65,7 +65,7 @@ async def test_an_interrupt_ends_all_running_tools(calls: list[Call]) -> None:
 
 @pytest.mark.parametrize("calls", TREES.values(), ids=TREES)
 async def test_a_stop_lets_running_tools_finish(calls: list[Call]) -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         await agents.begin([["plan_list", {}]], calls, answer="Not this.")
         result = await check_ends_run(agents, lambda: agents.session.chain.submit("stop"))
         assert result.status == "cancelled_with_partial"
@@ -85,8 +85,8 @@ BETWEEN_CALLS: dict[str, tuple[type[events.Event], dict[str, Any]]] = {
 @pytest.mark.parametrize("agent", ["main", "agent-1", "explore-1"])
 @pytest.mark.parametrize(("event", "fields"), BETWEEN_CALLS.values(), ids=BETWEEN_CALLS)
 async def test_nothing_starts_after_an_interrupt(event: type[events.Event], fields: dict[str, Any], agent: str) -> None:
-    async with family() as agents:
-        at(agents.session, event, agents.session.interrupt, agent=agent, **fields)
+    async with open_agents() as agents:
+        call_at_event(agents.session, event, agents.session.interrupt, agent=agent, **fields)
         await agents.begin([WAIT, start("agent", [WAIT, start("explore", [WAIT])])])
         await agents.finish()
         marks = [mark.what for mark in agents.session.marks]
@@ -96,8 +96,10 @@ async def test_nothing_starts_after_an_interrupt(event: type[events.Event], fiel
 
 
 async def test_an_interrupted_answer_ends_all_parents() -> None:
-    async with family() as agents:
-        at(agents.session, events.TextDelta, agents.session.interrupt, agent="explore-1", text="Half an answer")
+    async with open_agents() as agents:
+        call_at_event(
+            agents.session, events.TextDelta, agents.session.interrupt, agent="explore-1", text="Half an answer"
+        )
         await agents.begin([start("agent", [start("explore", answer="Half an answer")], answer="Not this.")])
         await agents.finish()
         assert agents.session.result.status == "interrupted"
@@ -108,7 +110,7 @@ async def test_an_interrupted_answer_ends_all_parents() -> None:
 
 
 async def test_a_childs_stop_reaches_its_parents() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         await agents.begin([start("agent", [start("explore", [WAIT], [WAIT])], answer="Not this.")])
         result = await check_ends_run(agents, lambda: agents.session.chain.submit("stop"))
         ((text, is_error),) = agents.results("agent-1")
@@ -121,7 +123,7 @@ async def test_a_childs_stop_reaches_its_parents() -> None:
 
 
 async def test_partial_results_keep_the_order_of_the_calls() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         await agents.begin([WAIT, start("plan", [WAIT]), start("explore", [WAIT]), start("agent", answer="Done.")])
         agents.session.chain.submit("stop")
         for agent in ("explore-1", "plan-1", "main"):
@@ -133,7 +135,7 @@ async def test_partial_results_keep_the_order_of_the_calls() -> None:
 
 
 async def test_a_stop_for_one_agent_spares_others() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         await agents.begin([start("agent", [start("explore", [WAIT])]), start("plan", [WAIT], answer="Planned.")])
         assert agents.session.chain.submit("stop", to="agent-1").what == "stopping"
         assert agents.send("use B", to="plan-1") == "plan-1"
@@ -150,7 +152,7 @@ async def test_a_stop_for_one_agent_spares_others() -> None:
 
 
 async def test_an_urgent_line_skips_only_in_its_target() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         add = ["plan_add_task", {"task": "x"}]
         await agents.begin([start("plan", [WAIT, add]), start("agent", [WAIT, add])])
         agents.send("!use B", to="plan-1")
@@ -161,7 +163,7 @@ async def test_an_urgent_line_skips_only_in_its_target() -> None:
 
 
 async def test_a_now_line_cuts_its_target_and_below() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         parent = start("agent", [WAIT, start("explore", [WAIT])], answer="Continued.")
         await agents.begin([parent, start("plan", [WAIT], answer="Planned.")])
         agents.send("!!use B", to="agent-1")
@@ -178,8 +180,8 @@ async def test_a_now_line_cuts_its_target_and_below() -> None:
 
 
 async def test_a_stop_as_a_child_starts_ends_both() -> None:
-    async with family() as agents:
-        at(agents.session, events.AgentStarted, lambda: agents.session.chain.submit("stop"))
+    async with open_agents() as agents:
+        call_at_event(agents.session, events.AgentStarted, lambda: agents.session.chain.submit("stop"))
         await agents.begin([start("explore", [WAIT])])
         await agents.session.chain.wait_idle()
         assert agents.session.result.status == "cancelled"
@@ -188,8 +190,8 @@ async def test_a_stop_as_a_child_starts_ends_both() -> None:
 
 
 async def test_no_child_begins_after_a_stop() -> None:
-    async with family() as agents:
-        at(agents.session, events.ToolCall, lambda: agents.session.chain.submit("stop"), name="explore")
+    async with open_agents() as agents:
+        call_at_event(agents.session, events.ToolCall, lambda: agents.session.chain.submit("stop"), name="explore")
         await agents.begin([start("explore", [WAIT])])
         await agents.session.chain.wait_idle()
         assert agents.session.of(events.AgentStarted) == []
@@ -198,7 +200,7 @@ async def test_no_child_begins_after_a_stop() -> None:
 
 @pytest.mark.parametrize("end", ["stop", "interrupt"])
 async def test_stopping_the_tree_returns_all_waiting_lines(end: str) -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         await agents.begin([start("agent", [start("explore", [WAIT])])])
         agents.send("first line, for the child")
         agents.send("second line, for its parent", to="main")
@@ -209,8 +211,8 @@ async def test_stopping_the_tree_returns_all_waiting_lines(end: str) -> None:
 
 
 async def test_a_time_limit_reaches_the_whole_tree(autojump_clock: trio.testing.MockClock) -> None:
-    async with family(use=settings(agents=True, timeout_s=5)) as agents:
-        assert agents.session.chain.submit(work([start("agent", [start("explore", [WAIT])])])).what == "started"
+    async with open_agents(use=make_settings(agents=True, timeout_s=5)) as agents:
+        assert agents.session.chain.submit(task_of([start("agent", [start("explore", [WAIT])])])).what == "started"
         await agents.session.chain.wait_idle()
         assert agents.session.result.status == "limit_reached"
         assert [e.status for e in agents.session.of(events.AgentEnded)] == ["limit_reached"] * 2
@@ -223,7 +225,7 @@ BUDGET = 3 * CALL_TOKENS - 1
 
 
 async def test_a_budget_is_of_the_whole_tree() -> None:
-    async with family(use=settings(agents=True, budget_tokens=BUDGET)) as agents:
+    async with open_agents(use=make_settings(agents=True, budget_tokens=BUDGET)) as agents:
         await agents.begin([start("explore", [WAIT], [WAIT])])
         await agents.finish()
         assert agents.session.result.status == "limit_reached"
@@ -236,7 +238,7 @@ async def test_a_budget_is_of_the_whole_tree() -> None:
 
 async def test_no_retry_starts_beyond_the_budget(autojump_clock: trio.testing.MockClock) -> None:
     """While one agent pauses before its next attempt, another one uses up the budget."""
-    failing_task, has_failed = work(answer="Not this."), False
+    failing_task, has_failed = task_of(answer="Not this."), False
 
     async def fail_once(request: Request) -> None:
         nonlocal has_failed
@@ -244,9 +246,11 @@ async def test_no_retry_starts_beyond_the_budget(autojump_clock: trio.testing.Mo
             has_failed = True
             raise ModelError("the service is unwell", retryable=True, retry_after=5)
 
-    async with family(model=Obedient(on_reply=fail_once), use=settings(agents=True, budget_tokens=BUDGET)) as agents:
+    async with open_agents(
+        model=Obedient(on_reply=fail_once), use=make_settings(agents=True, budget_tokens=BUDGET)
+    ) as agents:
         calls = [["explore", {"task": failing_task}], start("plan", [["plan_list", {}]])]
-        assert agents.session.chain.submit(work(calls)).what == "started"
+        assert agents.session.chain.submit(task_of(calls)).what == "started"
         await agents.session.chain.wait_idle()
         assert agents.session.result.usage.total_tokens == 3 * CALL_TOKENS
         assert statuses(agents) == {"explore-1": "limit_reached", "plan-1": "done"}
@@ -254,7 +258,7 @@ async def test_no_retry_starts_beyond_the_budget(autojump_clock: trio.testing.Mo
 
 
 async def test_calls_skipped_by_children_are_counted() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         await agents.begin([start("agent", [WAIT, ["plan_add_task", {"task": "x"}]])])
         agents.session.chain.submit("stop")
         result = await agents.finish()

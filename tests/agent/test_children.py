@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Obedient, ask, family, start, work
+from support.agents import WAIT, Call, Obedient, ask, open_agents, start, task_of
 from support.disks import FullDisk
-from support.sessions import INTERRUPTED, at, open_session, settings
+from support.sessions import INTERRUPTED, call_at_event, make_settings, open_session
 
 from chain import events
 from chain.errors import ConfigError
@@ -34,19 +34,19 @@ TOOLS = {"explore": EXPLORER_TOOLS, "plan": PLANNER_TOOLS}
 
 @pytest.mark.parametrize("kind", ["explore", "plan", "agent"])
 async def test_a_child_has_its_own_conversation_and_tools(kind: str) -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         await agents.begin([start(kind, answer="Found.")])
         await agents.finish()
         before, child, after = agents.session.model.requests
-        assert [m.text for m in child.messages] == [work(answer="Found.")]
+        assert [m.text for m in child.messages] == [task_of(answer="Found.")]
         assert [m.role for m in after.messages] == ["user", "assistant", "user"]
         assert child.system != before.system
         assert tool_names(child) == TOOLS.get(kind, tool_names(before))
 
 
 async def test_a_configured_kind_has_its_own_settings() -> None:
-    use = settings(agents=True, kinds=json.dumps(REVIEWER), files=FILES)
-    async with family(use=use) as agents:
+    use = make_settings(agents=True, kinds=json.dumps(REVIEWER), files=FILES)
+    async with open_agents(use=use) as agents:
         await agents.begin([start("reviewer", [["plan_list", {}]], [["plan_list", {}]], answer="Not this.")])
         await agents.finish()
         main, reviewer, *_ = agents.session.model.requests
@@ -69,7 +69,7 @@ BAD_KINDS = {
 @pytest.mark.parametrize(("kinds", "message"), BAD_KINDS.values(), ids=BAD_KINDS)
 async def test_an_invalid_kind_is_a_configuration_error(kinds: str, message: str) -> None:
     with pytest.raises((ConfigError, ExceptionGroup)) as raised:
-        async with family(use=settings(agents=True, kinds=kinds)):
+        async with open_agents(use=make_settings(agents=True, kinds=kinds)):
             pass
     error = raised.value.exceptions[0] if isinstance(raised.value, ExceptionGroup) else raised.value
     assert isinstance(error, ConfigError)
@@ -78,7 +78,7 @@ async def test_an_invalid_kind_is_a_configuration_error(kinds: str, message: str
 
 
 async def test_agents_run_concurrently() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         answers = ["one", "two", "three"]
         await agents.begin([start("explore", [WAIT], answer=answer) for answer in answers])
         assert agents.at_work == ["main", "explore-1", "explore-2", "explore-3"]
@@ -92,7 +92,7 @@ async def test_agents_run_concurrently() -> None:
 
 
 async def test_more_agents_than_max_running_are_refused() -> None:
-    async with family(use=settings(agents=True, max_running=2)) as agents:
+    async with open_agents(use=make_settings(agents=True, max_running=2)) as agents:
         await agents.begin([start("agent", [start("explore", [WAIT])]), start("plan", [WAIT]), start("plan", [WAIT])])
         await agents.finish()
         refused = [text for name in ("main", "agent-1") for text, is_error in agents.results(name) if is_error]
@@ -102,7 +102,7 @@ async def test_more_agents_than_max_running_are_refused() -> None:
 
 
 async def test_agents_deeper_than_max_depth_are_refused() -> None:
-    async with family(use=settings(agents=True, max_depth=2)) as agents:
+    async with open_agents(use=make_settings(agents=True, max_depth=2)) as agents:
         await agents.begin([start("agent", [start("agent", [start("explore")], answer="Deep.")])])
         await agents.finish()
         ((text, is_error),) = agents.results("agent-2")
@@ -112,7 +112,7 @@ async def test_agents_deeper_than_max_depth_are_refused() -> None:
 
 
 async def test_a_finished_agent_can_be_asked() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         await agents.begin([start("explore", [WAIT], answer="Found.")], [ask("explore-1", answer="As I said.")])
         await agents.finish()
         assert [text for text, _ in agents.results("main")] == ["Found.", "As I said."]
@@ -126,10 +126,10 @@ async def test_a_finished_agent_can_be_asked() -> None:
 
 @pytest.mark.parametrize("as_it_starts", [False, True], ids=["while it waits", "as it starts to wait"])
 async def test_a_stop_ends_waiting_for_a_busy_agent(as_it_starts: bool) -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         stop = partial(agents.session.chain.submit, "stop", to="agent-1")
         if as_it_starts:
-            at(agents.session, events.ToolCall, stop, agent="agent-1", name="agent_ask")
+            call_at_event(agents.session, events.ToolCall, stop, agent="agent-1", name="agent_ask")
         await agents.begin(
             [start("explore", answer="Found.")],
             [ask("explore-1", [WAIT], answer="First."), start("agent", [ask("explore-1", answer="Second.")])],
@@ -148,9 +148,9 @@ async def test_a_stop_ends_waiting_for_a_busy_agent(as_it_starts: bool) -> None:
 
 async def test_a_now_line_ends_waiting_for_an_agent() -> None:
     """The line comes as the busy agent ends, so the question of the waiting agent must not start any more."""
-    async with family() as agents:
+    async with open_agents() as agents:
         send_now_line = partial(agents.send, "!!use B", to="agent-1")
-        at(agents.session, events.ToolResult, send_now_line, agent="main", name="agent_ask")
+        call_at_event(agents.session, events.ToolResult, send_now_line, agent="main", name="agent_ask")
         waiting = start("agent", [ask("explore-1", answer="Second.")], answer="Done.")
         await agents.begin([start("explore")], [ask("explore-1", [WAIT], answer="First."), waiting])
         await agents.finish()
@@ -160,8 +160,8 @@ async def test_a_now_line_ends_waiting_for_an_agent() -> None:
 
 async def test_a_refusal_returns_lines_of_unanswered_runs() -> None:
     """A refusal withdraws everything since the last answer, so also the line of the interrupted run."""
-    async with family() as agents:
-        at(agents.session, events.UserInterruption, agents.session.interrupt)
+    async with open_agents() as agents:
+        call_at_event(agents.session, events.UserInterruption, agents.session.interrupt)
         await agents.begin([start("explore", [WAIT])])
         agents.send("use B")
         await agents.finish()
@@ -174,7 +174,7 @@ async def test_a_refusal_returns_lines_of_unanswered_runs() -> None:
 
 async def test_unrecorded_calls_get_their_real_results() -> None:
     disk = FullDisk()
-    async with family(file=disk) as agents:
+    async with open_agents(file=disk) as agents:
         await agents.begin([start("explore", [WAIT])])
         disk.full = True
         agents.session.interrupt()
@@ -186,7 +186,7 @@ async def test_unrecorded_calls_get_their_real_results() -> None:
 
 
 async def test_agents_that_ask_each_other_end() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         questions = [ask("agent-1", [WAIT], [ask("agent-2")]), ask("agent-2", [WAIT], [ask("agent-1")])]
         await agents.begin([start("agent"), start("agent")], questions)
         result = await agents.finish()
@@ -207,7 +207,7 @@ REFUSED_CALLS = {
 
 @pytest.mark.parametrize(("call", "message"), REFUSED_CALLS.values(), ids=REFUSED_CALLS)
 async def test_a_call_for_no_possible_agent_is_refused(call: Call, message: str) -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         await agents.begin([start("explore")], [start("plan", [WAIT]), call])
         await agents.finish()
         _, _, (text, is_error) = agents.results("main")
@@ -216,7 +216,7 @@ async def test_a_call_for_no_possible_agent_is_refused(call: Call, message: str)
 
 
 async def test_the_least_recently_used_agent_is_removed() -> None:
-    async with family(use=settings(agents=True, max_kept=2)) as agents:
+    async with open_agents(use=make_settings(agents=True, max_kept=2)) as agents:
         await agents.begin(
             [start("explore")],
             [start("explore")],
@@ -233,7 +233,7 @@ async def test_the_least_recently_used_agent_is_removed() -> None:
 
 
 async def test_a_childs_question_blocks_no_other_agent() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         with agents.session.chain.answering():
             await agents.begin([start("explore", [ASK]), start("plan", [WAIT], answer="Planned.")])
             (question,) = agents.session.of(events.Question)
@@ -256,7 +256,7 @@ async def test_a_childs_question_blocks_no_other_agent() -> None:
     ],
 )
 async def test_which_lines_withdraw_a_childs_question(line: str, to: str, open_question: str | None) -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         with agents.session.chain.answering():
             await agents.begin([start("agent", [start("explore", [ASK])])])
             agents.send(line, to=to)
@@ -266,7 +266,7 @@ async def test_which_lines_withdraw_a_childs_question(line: str, to: str, open_q
 
 
 async def test_a_stop_withdraws_waiting_questions_too() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         with agents.session.chain.answering():
             await agents.begin([start("explore", [ASK]), start("plan", [ASK])])
             agents.session.chain.submit("stop")
@@ -276,7 +276,7 @@ async def test_a_stop_withdraws_waiting_questions_too() -> None:
 
 
 async def test_other_agents_get_plan_changes() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         add = ["plan_add_task", {"task": "check the SKU"}]
         await agents.begin([start("plan", [add])])
         await agents.finish()
@@ -288,9 +288,9 @@ async def test_other_agents_get_plan_changes() -> None:
 
 
 async def test_a_question_pauses_the_deadlines_above(autojump_clock: trio.testing.MockClock) -> None:
-    async with family(use=settings(agents=True, timeout_s=5)) as agents:
+    async with open_agents(use=make_settings(agents=True, timeout_s=5)) as agents:
         with agents.session.chain.answering():
-            assert agents.session.chain.submit(work([start("agent", [start("explore", [ASK])])])).what == "started"
+            assert agents.session.chain.submit(task_of([start("agent", [start("explore", [ASK])])])).what == "started"
             await trio.sleep(100)
             agents.session.chain.answer("Q1", "a")
             await agents.session.chain.wait_idle()
@@ -305,9 +305,9 @@ async def test_a_question_pauses_its_callers_deadline(autojump_clock: trio.testi
         await trio.sleep(6)
         return answer
 
-    async with open_session(Obedient(), tools=[team], use=settings(agents=True)) as session:
+    async with open_session(Obedient(), tools=[team], use=make_settings(agents=True)) as session:
         with session.chain.answering():
-            session.chain.submit(work([["team", {"task": work([start("explore", [ASK])])}]]))
+            session.chain.submit(task_of([["team", {"task": task_of([start("explore", [ASK])])}]]))
             await trio.sleep(100)
             session.chain.answer("Q1", "a")
             await session.chain.wait_idle()
@@ -321,9 +321,9 @@ async def test_a_timed_out_question_lets_the_next_open(autojump_clock: trio.test
         """Delegate the task for a call that does not exist, so that questions do not pause the deadline."""
         return await ctx.delegating.start("agent", task, "made-up")
 
-    async with open_session(Obedient(), tools=[team], use=settings(agents=True)) as session:
+    async with open_session(Obedient(), tools=[team], use=make_settings(agents=True)) as session:
         with session.chain.answering():
-            session.chain.submit(work([["team", {"task": work([ASK])}], start("explore", [ASK])]))
+            session.chain.submit(task_of([["team", {"task": task_of([ASK])}], start("explore", [ASK])]))
             await trio.sleep(5)
             assert session.chain.questions.open_id == "Q1"
             await trio.sleep(10)
@@ -336,7 +336,7 @@ async def test_a_timed_out_question_lets_the_next_open(autojump_clock: trio.test
 
 
 async def test_skipped_calls_of_finished_children_do_not_count() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         add = ["plan_add_task", {"task": "check the SKU"}]
         await agents.begin([start("agent", [WAIT, add])], [WAIT])
         agents.send("!use B", to="agent-1")
@@ -359,7 +359,7 @@ async def test_an_allowed_call_does_not_wait_for_questions() -> None:
 
     choose = ["ask_user_question", {"question": "Which?", "options": ["a"]}]
     calls = [["change", {}], choose, ["change", {}], ["sign", {}]]
-    async with family(tools=[change, sign], use=settings(agents=True, allow="sign")) as agents:
+    async with open_agents(tools=[change, sign], use=make_settings(agents=True, allow="sign")) as agents:
 
         def results() -> list[str]:
             return [e.text for e in agents.session.of(events.ToolResult) if e.name in ("change", "sign")]
@@ -377,7 +377,7 @@ async def test_an_allowed_call_does_not_wait_for_questions() -> None:
 
 
 async def test_an_asked_agent_uses_the_current_model() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         await agents.begin([start("explore")])
         await agents.session.chain.wait_idle()
         models: list[str] = []
@@ -401,7 +401,7 @@ async def test_an_exception_of_a_model_fails_its_run(error: BaseException, is_gr
         if json.loads(request.messages[0].text)["answer"] in failing_answers:
             raise BaseExceptionGroup("in a nursery", [error]) if is_grouped else error
 
-    async with family(model=Obedient(on_reply=fail)) as agents:
+    async with open_agents(model=Obedient(on_reply=fail)) as agents:
         message = f"the model obedient failed: {type(error).__name__}: no"
         failing_answers.append("Found.")
         await agents.begin([start("agent", answer="Found.")])

@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 import trio
-from support import INTERRUPTED, SKIPPED, MemoryFile, Session, at, checked_session, open_session
-from support.checks import check_next_run
+from support.checks import check_next_run, checked_session
+from support.disks import MemoryFile
 from support.gates import Gates
+from support.sessions import INTERRUPTED, SKIPPED, Session, call_at_event, open_session
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
@@ -43,7 +44,7 @@ async def check_interrupted(session: Session, *conversation: str, phase: str = "
 
 async def test_an_interrupt_at_a_result_keeps_it() -> None:
     async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
-        at(session, events.ToolResult, session.interrupt)
+        call_at_event(session, events.ToolResult, session.interrupt)
         session.chain.submit("Do the task")
         await check_interrupted(session, CALLS, FIRST_DONE)
 
@@ -51,7 +52,7 @@ async def test_an_interrupt_at_a_result_keeps_it() -> None:
 async def test_an_idle_interrupt_does_nothing() -> None:
     async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
         at_result: list[bool] = []
-        at(session, events.Result, lambda: at_result.append(session.chain.interrupt()))
+        call_at_event(session, events.Result, lambda: at_result.append(session.chain.interrupt()))
         assert not session.chain.interrupt()
         assert session.events == []
         assert [r["type"] for r in session.records] == ["session"]

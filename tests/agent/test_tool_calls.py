@@ -9,9 +9,10 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FullDisk, Session, at, checked_session
-from support.disks import MemoryFile
+from support.checks import checked_session
+from support.disks import FullDisk, MemoryFile
 from support.gates import Gates
+from support.sessions import Session, call_at_event
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -243,7 +244,7 @@ async def test_an_urgent_line_waits_for_the_batch() -> None:
 async def test_a_stop_at_a_batchs_start_skips_nothing() -> None:
     gates = Gates(is_open=True)
     async with checked_session(model_calling(["look a", "look b", "look c"]), tools=gates.tools) as session:
-        at(session, events.ToolCall, lambda: session.chain.submit("stop"))
+        call_at_event(session, events.ToolCall, lambda: session.chain.submit("stop"))
         await session.run("Do the task")
         assert results(session) == ["seen a", "seen b", "seen c"]
         assert session.result.status == "cancelled_with_partial"
@@ -268,7 +269,7 @@ async def test_an_interrupt_cancels_started_calls_only() -> None:
 async def test_an_interrupt_at_a_start_prevents_later_calls() -> None:
     gates = Gates()
     async with checked_session(model_calling(["look a", "look b", "look c"]), tools=gates.tools) as session:
-        at(session, events.ToolCall, session.interrupt, nth=2)
+        call_at_event(session, events.ToolCall, session.interrupt, nth=2)
         await session.run("Do the task")
         assert gates.did == ["+a", "!a"]
         assert results(session) == [INTERRUPTED, INTERRUPTED, SKIPPED]

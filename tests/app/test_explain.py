@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import at, open_session, settings
+from support.sessions import call_at_event, make_settings, open_session
 
 from chain import events
 from chain.app.explain import Explanation, explain, explain_line
@@ -139,12 +139,12 @@ def test_a_broken_handler_leaves_the_built_in_one(
 )
 async def test_a_run_composes_the_same(text: str) -> None:
     """The place where the line is delivered differs, so this handler prompt does not name it."""
-    use = settings(handler=HANDLER.replace("Iteration ${iteration}, point ${point}, ${remaining} left, ", ""))
+    use = make_settings(handler=HANDLER.replace("Iteration ${iteration}, point ${point}, ${remaining} left, ", ""))
     composed = explain_line(use, text).composed
     assert composed
     rules = "rules: [{when: {user: '^go$'}, tools: [{name: plan_list}]}, {text: Done.}]"
     async with open_session(rules, use=use) as session:
-        at(session, events.ToolCall, lambda: session.chain.submit(text))
+        call_at_event(session, events.ToolCall, lambda: session.chain.submit(text))
         await session.run("go")
         answering = session.model.requests[1]
     assert session.sent(1).endswith(f"user: {composed.text.replace('task 4', 'task 1')}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import trio
-from support import Recorder, settings
+from support.sessions import Recorder, make_settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -231,7 +231,7 @@ async def open_project(
         if isinstance(event, events.Notice):
             notices.append(event.message)
 
-    use = settings(agents=True)
+    use = make_settings(agents=True)
     async with open_chain(
         use, workspace=workspace, state=state, model=model, tools=tools, **{"instructions": True, **more}
     ) as chain:

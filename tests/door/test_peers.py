@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 import pytest
-from support.house import ROOT
 from support.processes import NOBODY, as_user, python_of
+from support.project import ROOT
 
 from cli.door import peers
 

@@ -13,21 +13,12 @@ from typing import Any
 
 import trio
 from hypothesis import strategies as st
-from support import (
-    DROP,
-    INTERRUPT,
-    LINES,
-    MARKED,
-    Acts,
-    Session,
-    check_invariants,
-    open_session,
-    settings,
-    sharded,
-    wait_quiet,
-)
-from support.doors import Client, OpenDoor, opened_door
+from support.checks import check_invariants
+from support.doors import Client, OpenDoor, open_door
+from support.examples import sharded
 from support.models import ASKING_TOOLS, TOOLS, RandomModel, Step, asking_steps, steps
+from support.sessions import Session, make_settings, open_session, wait_quiet
+from support.users import DROP, INTERRUPT, LINE_MARK, LINES, ActingUser
 from trio.testing import MockClock
 
 from chain import events
@@ -82,7 +73,7 @@ class Player:
 
 def key_of(row: Row) -> str:
     """Return what identifies a line: the number in its text, which no other line has, or else its id."""
-    number = MARKED.search(row["text"])
+    number = LINE_MARK.search(row["text"])
     return str(row["id"]) if number is None else number[0]
 
 
@@ -128,7 +119,7 @@ class Places:
         if row["type"] != "line":
             return row
         row = {**row, "text": row["text"].replace("‹›", f"‹{self._number}›")}
-        if not MARKED.search(row["text"]):
+        if not LINE_MARK.search(row["text"]):
             row["id"] = f"c{self._number}"
         player.keys.add(key_of(row))
         return row
@@ -171,12 +162,12 @@ def test_each_client_receives_what_concerns_it(
     model: list[Step], acts: list[tuple[int, int]], typed: list[tuple[int, str]], limit: dict[str, int]
 ) -> None:
     async def main() -> None:
-        use, tools = settings(**limit), [*TOOLS, *ASKING_TOOLS]
+        use, tools = make_settings(**limit), [*TOOLS, *ASKING_TOOLS]
         async with open_session(RandomModel(list(model)), tools=tools, use=use, interactive=True) as session:
             with TemporaryDirectory() as folder:
-                async with opened_door(session, Path(folder)) as door:
+                async with open_door(session, Path(folder)) as door:
                     places = Places(session, door)
-                    session.chain.listen(user := Acts(session, typed, also_idle=True))
+                    session.chain.listen(user := ActingUser(session, typed, also_idle=True))
                     session.chain.submit("Do the task")
                     user.at_once()
                     for place, act in acts:

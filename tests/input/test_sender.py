@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import pytest
 import trio
-from support import MemoryFile, Session, check_invariants, open_session, settings
+from support.checks import check_invariants
+from support.disks import MemoryFile
 from support.gate import Gate
 from support.headless_sessions import HeadlessSession
 from support.models import RandomModel, Step
+from support.sessions import Session, make_settings, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -91,7 +93,7 @@ class Stage(HeadlessSession):
 async def opened(*, inbox_size: int = ROOM, handler: str = "") -> AsyncIterator[Stage]:
     """Yield a stage. ``handler`` is the text of the prompt for interruptions, with its rules."""
     gate, answers = Gate(), list[tuple[str, str]]()
-    use = settings(inbox_size=inbox_size, handler=handler)
+    use = make_settings(inbox_size=inbox_size, handler=handler)
     async with open_session(RULES, tools=[gate.tool], use=use) as session, trio.open_nursery() as nursery:
         sender = Sender(session.chain, lambda line, answer: answers.append((line.text, answer.what)))
         await nursery.start(sender.run)
@@ -412,7 +414,7 @@ async def test_lines_of_a_pause_are_sent_after_it(is_same: bool, autojump_clock:
 async def test_answers_are_for_questions_of_the_next_chain() -> None:
     ask = ToolCall("c1", "ask_user_question", {"question": "Which?", "options": ["a"]})
     model = RandomModel([Step((ask,)), Step((Text("The end."),))])
-    async with opened() as stage, open_session(model, use=settings(agents=True)) as other:
+    async with opened() as stage, open_session(model, use=make_settings(agents=True)) as other:
         stage.schedule("@question a")
         stage.sender.pause()
         stage.sender.resume(other.chain)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Family, family, start
-from support.sessions import at, settings
+from support.agents import WAIT, AgentSession, Call, open_agents, start
+from support.sessions import call_at_event, make_settings
 
 from chain import events
 from chain.config.load import Settings
@@ -18,7 +18,7 @@ from chain.text.wording import NO_USER_CHOOSES
 from cli.input.moments import parse_moment
 from cli.input.sender import Sender
 
-ROOM_FOR_ONE = settings(agents=True, inbox_size=1)
+ROOM_FOR_ONE = make_settings(agents=True, inbox_size=1)
 """Settings with which one line may wait for each agent."""
 
 
@@ -26,7 +26,7 @@ ROOM_FOR_ONE = settings(agents=True, inbox_size=1)
 class Stage:
     """A family of agents, and the sender of its lines, whose ids are ``S0``, ``S1`` and so on."""
 
-    agents: Family
+    agents: AgentSession
     sender: Sender
     count: int = 0
 
@@ -62,7 +62,7 @@ class Stage:
 
 @asynccontextmanager
 async def opened(use: Settings | None = None) -> AsyncIterator[Stage]:
-    async with family(use=use) as agents, trio.open_nursery() as nursery:
+    async with open_agents(use=use) as agents, trio.open_nursery() as nursery:
         sender = Sender(agents.session.chain, lambda line, answer: None)
         await nursery.start(sender.run)
         yield Stage(agents, sender)
@@ -135,7 +135,7 @@ async def test_a_call_without_an_agent_sends_its_lines() -> None:
 async def test_a_stop_before_the_agent_leaves_its_line() -> None:
     async with opened() as stage:
         chain = stage.agents.session.chain
-        at(stage.agents.session, events.ToolCall, lambda: chain.submit("stop"))
+        call_at_event(stage.agents.session, events.ToolCall, lambda: chain.submit("stop"))
         stage.schedule("@tool explore say")
         await stage.agents.begin([start("explore")])
         await chain.wait_idle()
@@ -246,7 +246,7 @@ async def test_a_stop_of_the_run_discards_queued_lines(stop: str) -> None:
 async def test_queued_lines_of_an_ended_agent_are_refused(
     kinds: str, line: str, delivered_to: list[tuple[str, str]]
 ) -> None:
-    async with opened(settings(agents=True, inbox_size=1, kinds=kinds)) as stage:
+    async with opened(make_settings(agents=True, inbox_size=1, kinds=kinds)) as stage:
         await stage.agents.begin([start("explore", [WAIT]), start("plan", [WAIT])], [WAIT])
         stage.schedule(f"@to explore-1 {line}", "@to explore-1 two", "@to plan-1 three")
         await stage.release("explore-1")

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from support import FullDisk, MemoryFile, Session, at, check_invariants, open_session
+from support.checks import check_invariants
+from support.disks import FullDisk, MemoryFile
 from support.gate import TWO_STEPS, Gate
 from support.places import Place
+from support.sessions import Session, call_at_event, open_session
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
@@ -38,7 +40,7 @@ async def run_on_hanging_disk(disk: MemoryFile, moment: type[Event]) -> AsyncIte
             disk.hold()
             assert session.chain.submit("use B").what == "queued"
 
-        at(session, moment, hang_and_submit)
+        call_at_event(session, moment, hang_and_submit)
         assert session.chain.submit("Do the task").what == "started"
         await wait_all_tasks_blocked()
         yield session

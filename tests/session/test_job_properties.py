@@ -13,21 +13,12 @@ from typing import Any
 
 import trio
 from hypothesis import strategies as st
-from support import (
-    DROP,
-    DROP_FIRST,
-    INTERRUPT,
-    LINES,
-    Acts,
-    MemoryFile,
-    Session,
-    check_session,
-    open_session,
-    sharded,
-    wait_quiet,
-)
+from support.checks import check_session
 from support.clock import pass_time
-from support.crashes import check_resumed, reopened
+from support.crashes import check_resumed, reopen
+from support.disks import MemoryFile
+from support.examples import sharded
+from support.sessions import Session, open_session, wait_quiet
 from support.trees import (
     FAULTS,
     FIRST,
@@ -43,6 +34,7 @@ from support.trees import (
     grow,
     tree_settings,
 )
+from support.users import DROP, DROP_FIRST, INTERRUPT, LINES, ActingUser
 from trio.testing import MockClock
 
 from chain import events
@@ -106,7 +98,7 @@ class Commands:
 
 
 @dataclass
-class JobActs(Acts):
+class JobActs(ActingUser):
     """A user who also kills jobs, while others end by themselves."""
 
     commands: Commands = field(default_factory=Commands)
@@ -268,7 +260,7 @@ def test_ends_of_jobs_are_delivered_once_after_a_kill(example: Example, part: fl
 
     async def resume() -> None:
         use = tree_settings(max_iterations=example.setting.max_iterations)
-        async with reopened(data_at_kill, tools=TREE_TOOLS, use=use, interactive=True) as session:
+        async with reopen(data_at_kill, tools=TREE_TOOLS, use=use, interactive=True) as session:
             session.chain.runs.start_waiting()
             await wait_quiet(session)
             session.chain.submit("go on")

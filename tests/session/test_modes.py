@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from support import check_invariants, open_session
+from support.checks import check_invariants
 from support.places import Place
+from support.sessions import open_session
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support import Session, open_session
 from support.disks import files_at_most
+from support.sessions import Session, open_session
 
 from chain import events
 from chain.messages import Message, user_text

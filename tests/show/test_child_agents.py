@@ -16,9 +16,7 @@ from support.agent_events import (
     SECOND_CHILD,
     AgentEvents,
 )
-from support.renderers import MakeRenderer, above_a_prompt, at_a_terminal, rows_of, tail_of
-from support.rows import check_row
-from support.work import calls_of
+from support.rows import MakeRenderer, above_a_prompt, at_a_terminal, check_row, count_calls, rows_of, tail_of
 
 from chain import events
 from chain.events import Event
@@ -338,6 +336,6 @@ def test_the_cost_of_an_event_is_constant(make: MakeRenderer) -> None:
         family = children(8)
         rows_of(renderer, *(event for one in family for event in (one.started(), one.iteration(), one.tool_call())))
         deltas = [child.text_delta("some words of a row\n") for child in family]
-        return calls_of(lambda: [renderer.rows(delta) for _ in range(count) for delta in deltas])
+        return count_calls(lambda: [renderer.rows(delta) for _ in range(count) for delta in deltas])
 
     assert cost_of_deltas(200) < 5 * cost_of_deltas(50)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.agent_events import MAIN
-from support.renderers import above_a_prompt, rows_of, tail_of
-from support.rows import check_row, pieces_of, without_colours
+from support.rows import above_a_prompt, check_row, pieces_of, rows_of, tail_of, without_colours
 
 from chain import events
 from chain.events import AdjustmentView, Event, Point, TaskView

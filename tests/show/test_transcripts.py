@@ -6,8 +6,7 @@ from itertools import cycle
 
 import pytest
 from support.agent_events import CHILD, EXPLORATION, GRANDCHILD, GREAT_GRANDCHILD, SECOND_CHILD, AgentEvents
-from support.renderers import above_a_prompt
-from support.work import calls_of
+from support.rows import above_a_prompt, count_calls
 
 from chain.events import Event
 from cli.show.renderer import LAST
@@ -149,6 +148,6 @@ def test_the_cost_of_an_event_is_constant() -> None:
     def cost_of_events(count: int) -> int:
         transcripts = transcripts_of(CHILD.started(), CHILD.iteration())
         stream = [CHILD.text_delta("some words\n"), CHILD.progress("a row\n"), CHILD.notice()]
-        return calls_of(lambda: [transcripts.update(event, 80) for _ in range(count) for event in stream])
+        return count_calls(lambda: [transcripts.update(event, 80) for _ in range(count) for event in stream])
 
     assert cost_of_events(500) < 6 * cost_of_events(100)

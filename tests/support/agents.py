@@ -24,24 +24,24 @@ from chain.tools.tool import Tool, ToolContext, tool
 
 from .checks import check_full_disk, check_invariants, check_silence
 from .disks import FullDisk, MemoryFile
-from .sessions import Session, open_session, settings
+from .sessions import Session, make_settings, open_session
 
 Call = list[Any]
 
 
-def work(*steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> str:
+def task_of(*steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> str:
     """Return a task with these steps and this answer. ``ends`` may have the ``stop_reason`` of the answer."""
     return json.dumps({"steps": steps, "answer": answer, **ends})
 
 
 def start(kind: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
     """Return a call that starts an agent with a task."""
-    return [kind, {"task": work(*steps, answer=answer, **ends)}]
+    return [kind, {"task": task_of(*steps, answer=answer, **ends)}]
 
 
 def ask(agent: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
     """Return a call that asks a finished agent again."""
-    return ["agent_ask", {"agent": agent, "question": work(*steps, answer=answer, **ends)}]
+    return ["agent_ask", {"agent": agent, "question": task_of(*steps, answer=answer, **ends)}]
 
 
 WAIT: Call = ["wait", {}]
@@ -120,7 +120,7 @@ class Waiters:
 
 
 @dataclass
-class Family:
+class AgentSession:
     """A session with a tree of agents, and the tool ``wait`` at which they wait."""
 
     session: Session
@@ -128,7 +128,7 @@ class Family:
 
     async def begin(self, *steps: list[Call], answer: str = "The answer.") -> None:
         """Start a run, and wait until all agents wait."""
-        assert self.session.chain.submit(work(*steps, answer=answer)).what == "started"
+        assert self.session.chain.submit(task_of(*steps, answer=answer)).what == "started"
         await self.quiet()
 
     async def quiet(self) -> None:
@@ -177,21 +177,21 @@ def _opened() -> trio.Event:
 
 
 @asynccontextmanager
-async def family(
+async def open_agents(
     *,
     use: Settings | None = None,
     model: Obedient | None = None,
     tools: Iterable[Tool] = (),
     interactive: bool = False,
     file: MemoryFile | None = None,
-) -> AsyncIterator[Family]:
+) -> AsyncIterator[AgentSession]:
     """Open a session whose model does what tasks say, and check the invariants at its end."""
     waiters = Waiters()
-    chosen = use or settings(agents=True)
+    chosen = use or make_settings(agents=True)
     async with open_session(
         model or Obedient(), tools=[waiters.tool, *tools], use=chosen, interactive=interactive, file=file
     ) as session:
-        yield Family(session, waiters)
+        yield AgentSession(session, waiters)
     if isinstance(session.file, FullDisk):
         check_full_disk(session)
     else:

@@ -34,7 +34,7 @@ async def danger(ctx: ToolContext) -> str:
     return "done"
 
 
-def configured(folder: Path, *, chain_model: str = "test", handler: bool = True) -> Settings:
+def four_model_settings(folder: Path, *, chain_model: str = "test", handler: bool = True) -> Settings:
     """Return settings with two scripted models, a model with an API key, and one without."""
     (folder / "other.yaml").write_text("name: other rules\nrules: [{text: I am the other model.}]")
     (folder / "handler.yaml").write_text("messages: [{role: user, content: 'NOW: ${message}'}]")
@@ -56,7 +56,7 @@ async def commands_of(
     folder: Path, *tools: Tool, rules: str = RULES, **more: Any
 ) -> AsyncIterator[tuple[Session, Commands]]:
     """Yield a session and its slash commands, which get the arguments ``more``."""
-    use = configured(folder)
+    use = four_model_settings(folder)
     async with open_session(rules, tools=[*tools, danger], use=use, interactive=True) as session:
         find = partial(find_commands, use, session.chain.workspace, folder / "state")
         yield session, Commands(session.chain, use, find_custom=find, **more)
@@ -78,7 +78,7 @@ async def busy_commands(folder: Path, *lines: str) -> AsyncIterator[tuple[Sessio
         check_invariants(session, max_iterations=100)
 
 
-def rows(answer: CommandAnswer) -> list[str]:
+def answer_rows(answer: CommandAnswer) -> list[str]:
     """Return the rows of an answer that only shows text."""
     assert not answer.is_rejected, answer
     assert answer.edit is None

@@ -1,4 +1,4 @@
-"""The README and the reference: their code blocks and tables, and a way to run their commands."""
+"""The shipped texts: code blocks, tables and commands of the README and the reference, and the offline rules."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .house import ROOT
-from .program import run_program
+from chain.config import yamlfile
+from chain.providers.scripted import reader
+from chain.providers.scripted.rules import RuleFile
 
+from .program import run_program
+from .project import ROOT
+
+PROMPTS = ROOT / "prompts"
 REFERENCE = ROOT / "cli" / "help"
 
 
@@ -19,21 +24,27 @@ def text_of(name: str) -> str:
     return (ROOT / name if name == "README.md" else REFERENCE / f"{name}.md").read_text(encoding="utf-8")
 
 
-def block(name: str, mark: str) -> str:
+def code_block(name: str, mark: str) -> str:
     """Return the code block after a mark."""
     found = re.search(rf"<!-- {mark} -->\n```\w+\n(.*?)```", text_of(name), re.S)
     assert found, f"no block {mark} in {name}"
     return found[1]
 
 
-def rows(name: str, head: str) -> list[list[str]]:
+def table_rows(name: str, head: str) -> list[list[str]]:
     """Return the cells of the table whose first column has this head."""
     found = re.search(rf"^\| {re.escape(head)} +\|.*\n\|[-|]+\n((?:\|.*\n)+)", text_of(name), re.M)
     assert found, f"no table {head} in {name}"
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in found[1].splitlines()]
 
 
-def run(*argv: str, cwd: Path, home: Path) -> subprocess.CompletedProcess[str]:
+def run_at_home(*argv: str, cwd: Path, home: Path) -> subprocess.CompletedProcess[str]:
     """Run Python with a home of its own and no key."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
     return run_program([sys.executable, *argv], cwd=cwd, env=environ, stdin=subprocess.DEVNULL, text=True)
+
+
+def offline_rules() -> RuleFile:
+    """Return the rules without their delays."""
+    text = (PROMPTS / "offline_model.yaml").read_text(encoding="utf-8")
+    return reader.read_rules(yamlfile.parse(text.replace("delay_s: 0.01", "delay_s: 0"), "offline_model.yaml"))

@@ -99,7 +99,7 @@ class OpenDoor:
 
 
 @asynccontextmanager
-async def opened_door(session: Session, folder: Path) -> AsyncIterator[OpenDoor]:
+async def open_door(session: Session, folder: Path) -> AsyncIterator[OpenDoor]:
     """Open the side door of a session in a state folder, for the block."""
     async with trio.open_nursery() as nursery:
         async with side_door(session.chain, folder, {}) as problem:

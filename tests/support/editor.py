@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,8 @@ from cli.acp.rpc import RpcError
 from cli.acp.wire import Wire
 from cli.input.splitter import RawLine
 from cli.outbox import ROOM, Outbox
+
+from .project import ROOT
 
 RULES = r"""
 rules:
@@ -293,3 +295,20 @@ async def connected(opener: SessionOpener, **features: object) -> AsyncIterator[
     async with uninitialized(opener) as editor:
         await editor.initialize(**features)
         yield editor
+
+
+def configure_client(home: Path) -> Sequence[str]:
+    """Write a configuration for the real ``chain acp``. Return the options that select it."""
+    config = home / "config.yaml"
+    script = f"{ROOT}/tests/support/acp_rules.yaml"
+    config.write_text(f"""
+models:
+  default: test
+  definitions:
+    test: {{provider: scripted, script: {script}}}
+    other: {{provider: scripted, script: {script}}}
+chains:
+  default: {{model: test, system_prompt: null, tools: [todo, files, edit, ask]}}
+  review: {{model: other, system_prompt: null, tools: [todo, files]}}
+""")
+    return ["--config", str(config)]

@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 from chain.tools.tool import Tool, ToolContext, tool
 
 from .checks import check_invariants
-from .sessions import Session
+from .sessions import Session, open_session, wait_quiet
 
 TWO_STEPS = """
 rules:
@@ -48,7 +48,7 @@ class Gate:
         return tool(wait)
 
 
-async def begin(session: Session, gate: Gate, *lines: str) -> None:
+async def start_run(session: Session, gate: Gate, *lines: str) -> None:
     """Start a run and send lines while its tool runs."""
     assert session.chain.submit("Do the task").what == "started"
     await gate.started.wait()
@@ -57,7 +57,37 @@ async def begin(session: Session, gate: Gate, *lines: str) -> None:
     await wait_all_tasks_blocked()
 
 
-async def finish(session: Session, gate: Gate, *, max_iterations: int = 20) -> None:
+async def finish_run(session: Session, gate: Gate, *, max_iterations: int = 20) -> None:
     gate.open.set()
     await session.chain.wait_idle()
     check_invariants(session, max_iterations=max_iterations)
+
+
+async def kill_session(*lines: str, model: str = TWO_STEPS, id: str = "") -> bytes:
+    """Return the journal of a session that was killed while a tool ran and these lines waited."""
+    gate = Gate()
+    async with open_session(model, tools=[gate.tool], interactive=True) as session:
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        for line in lines:
+            session.chain.submit(line, id=id)
+        await wait_all_tasks_blocked()
+        data = session.file.data
+        gate.open.set()
+        await wait_quiet(session)
+    return data
+
+
+async def leave_session(*lines: str, draft: str = "") -> Session:
+    """Return a session whose user left it while a tool ran and these lines waited, with a draft in the editor."""
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool], interactive=True) as session:
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        for line in lines:
+            session.chain.submit(line)
+        session.chain.leave()
+        await session.chain.wait_idle()
+        assert session.chain.submit("too late").what == "refused"
+        session.chain.record_draft(draft)
+    return session

@@ -129,7 +129,7 @@ class Gates:
         return [gate, tour, wait, look, change]
 
 
-async def begin(session: Session, gates: Gates, gate: str, *lines: str) -> None:
+async def start_run(session: Session, gates: Gates, gate: str, *lines: str) -> None:
     """Start a run, and send lines while its tool waits at the gate."""
     assert session.chain.submit("Do the task").what == "started"
     await gates.reached(gate)
@@ -138,7 +138,7 @@ async def begin(session: Session, gates: Gates, gate: str, *lines: str) -> None:
     await wait_all_tasks_blocked()
 
 
-async def finish(session: Session, gates: Gates, *, max_iterations: int = 20) -> events.Result:
+async def finish_run(session: Session, gates: Gates, *, max_iterations: int = 20) -> events.Result:
     """Open all gates, and wait for the end of the run."""
     gates.let("a", "b", "c", *(f"place {n}" for n in range(1, 4)))
     await session.chain.wait_idle()
@@ -146,18 +146,18 @@ async def finish(session: Session, gates: Gates, *, max_iterations: int = 20) ->
     return session.result
 
 
-def results(session: Session, request: int = -1) -> list[str]:
+def tool_results(session: Session, request: int = -1) -> list[str]:
     """Return the tool results in a request."""
     return [r.text for m in session.model.requests[request].messages for r in m.results]
 
 
-def started(session: Session) -> list[str]:
+def started_gates(session: Session) -> list[str]:
     """Return the gates of the calls whose starts are recorded."""
     calls = {e.id: e.input["at"] for e in session.of(events.ToolCall)}
     return [calls[r["id"]] for r in session.records if r["type"] == "tool_started"]
 
 
-async def tick(clock: MockClock, seconds: float = 10) -> None:
+async def advance(clock: MockClock, seconds: float = 10) -> None:
     """Advance the clock in one step."""
     await wait_all_tasks_blocked()
     clock.jump(seconds)

@@ -16,7 +16,7 @@ from chain.config.load import Settings
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.tools.tool import Tool
 
-from .sessions import Recorder, settings
+from .sessions import Recorder, make_settings
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Place:
         """Open a session. The options are those of ``open_chain``."""
         self.model = Recorder(ScriptedModel.parse(self.rules))
         async with open_chain(
-            self.use or settings(allow=self.allow),
+            self.use or make_settings(allow=self.allow),
             workspace=self.workspace,
             state=self.state,
             model=self.model,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import trio
 
-from .house import ROOT
+from .project import ROOT
 
 DEADLINE_S = 60.0
 """Seconds that a command may take. It ends earlier unless the test fails."""
@@ -26,7 +26,7 @@ NOBODY = 65534
 _ROUND_S = 0.005
 
 
-def marked(mark: str) -> list[int]:
+def pids_with(mark: str) -> list[int]:
     """Return the pids of the processes with this text in their environment, which all descendants inherit."""
     pids = []
     for name in os.listdir("/proc"):
@@ -40,13 +40,13 @@ def marked(mark: str) -> list[int]:
     return pids
 
 
-def until(condition: Callable[[], object]) -> None:
+def block_until(condition: Callable[[], object]) -> None:
     """Block until the condition holds."""
     while not condition():
         time.sleep(_ROUND_S)
 
 
-async def until_async(condition: Callable[[], object]) -> None:
+async def wait_until(condition: Callable[[], object]) -> None:
     """Wait until the condition holds, while other tasks run."""
     while not condition():  # noqa: ASYNC110 - another process sends no event
         await trio.sleep(_ROUND_S)

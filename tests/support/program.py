@@ -13,7 +13,7 @@ from typing import Any
 
 from cli.main import main
 
-from .house import ROOT
+from .project import ROOT
 
 
 def environ(home: Path, more: Mapping[str, str | None]) -> dict[str, str]:

@@ -1,11 +1,24 @@
-"""Checks and comparisons of shown rows."""
+"""Renderers as the front ends create them, and checks and comparisons of shown rows.
 
+``Renderer`` itself shows the progress of a headless run.
+"""
+
+import cProfile
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeAlias
 
+from chain.events import Event
 from chain.text.plain import sanitize
+from cli.show.renderer import Renderer
 from cli.show.text_rows import columns
+
+MakeRenderer: TypeAlias = Callable[..., Renderer]
+
+above_a_prompt = partial(Renderer, streams=True, collapses=True)
+at_a_terminal = partial(Renderer, streams=True)
 
 _SGR = re.compile(r"\x1b\[[0-9;]+m")
 
@@ -49,3 +62,20 @@ def without_chance(transcript: str) -> list[str]:
     rows = re.sub(r"\d{8}-\d{6}-\w{6}", "ID", transcript).split("\n")
     groups = itertools.groupby(rows, key=lambda row: row.startswith(("→ read_file", "✓ read_file")))
     return [row for is_reading, group in groups for row in (sorted(group) if is_reading else group)]
+
+
+def rows_of(renderer: Renderer, *stream: Event) -> list[str]:
+    """Return the rows of events, without colours."""
+    return [without_colours(row) for event in stream for row in renderer.rows(event)]
+
+
+def tail_of(renderer: Renderer) -> list[str]:
+    """Return the unsettled rows, without colours."""
+    return [without_colours(row) for row in renderer.tail.split("\n")] if renderer.tail else []
+
+
+def count_calls(work: Callable[[], object]) -> int:
+    """Return the number of functions that ``work`` calls, including those of the interpreter."""
+    profile = cProfile.Profile()
+    profile.runcall(work)
+    return sum(entry.callcount for entry in profile.getstats())

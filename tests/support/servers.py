@@ -22,8 +22,8 @@ from chain.tools.mcp.servers import LaunchEnvironment, Servers
 from chain.tools.processes import guarded
 from chain.tools.processes.guarded import Guard
 
-from .processes import until_async
-from .steered import tool_context
+from .contexts import tool_context
+from .processes import wait_until
 
 PROGRAM = Path(__file__).parent / "hostile_server.py"
 
@@ -61,7 +61,7 @@ def log_rows(log: Path) -> list[str]:
 
 async def until_logged(log: Path, row: str, times: int = 1) -> None:
     """Wait until the log has a row this many times."""
-    await until_async(lambda: log_rows(log).count(row) >= times)
+    await wait_until(lambda: log_rows(log).count(row) >= times)
 
 
 def daemon_pids(log: Path) -> list[int]:

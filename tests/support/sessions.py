@@ -192,7 +192,9 @@ class Session:
         return self.result
 
 
-def at(session: Session, kind: type[events.Event], action: Callable[[], object], nth: int = 1, **fields: Any) -> None:
+def call_at_event(
+    session: Session, kind: type[events.Event], action: Callable[[], object], nth: int = 1, **fields: Any
+) -> None:
     """Call ``action`` at the nth event of this type that has these fields, before other tasks run."""
     seen = 0
 
@@ -218,14 +220,14 @@ _FOLDERS = TemporaryDirectory(prefix="chain-test-")
 """The files of the tests' settings. They are deleted when the process ends."""
 
 
-def written_at(use: Settings) -> dict[str, int]:
+def modification_times(use: Settings) -> dict[str, int]:
     """Return the modification times of the files next to a configuration, by their names."""
     assert use.file is not None
     return {path.name: path.stat().st_mtime_ns for path in use.file.parent.glob("*.yaml")}
 
 
 @cache
-def settings(
+def make_settings(
     *,
     max_iterations: int = 20,
     inbox_size: int = 10,
@@ -299,7 +301,7 @@ async def open_session(
     """Open a chain in memory. ``model`` may be the text of a rule file."""
     inner = ScriptedModel.parse(model) if isinstance(model, str) else model
     recorder, file = Recorder(inner), file or MemoryFile()
-    chosen = use or settings()
+    chosen = use or make_settings()
     assert chosen.file is not None
     async with open_chain(
         chosen,
@@ -314,7 +316,9 @@ async def open_session(
         plan=plan,
         servers=servers,
     ) as chain:
-        session = Session(chain, recorder, file, interactive, use=chosen, tools=tools, prompts=written_at(chosen))
+        session = Session(
+            chain, recorder, file, interactive, use=chosen, tools=tools, prompts=modification_times(chosen)
+        )
         recorder.on_request = session.mark
         chain.listen(session.hear)
         if is_chosen():

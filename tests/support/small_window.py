@@ -19,7 +19,7 @@ from .clock import pass_time
 Summary: TypeAlias = Literal["good", "empty", "refused", "longer", "cut", "with calls", "calls alone", "fails", "slow"]
 """The kind of a reply to a request for a summary."""
 
-ASKS = "The conversation is about to be shortened"
+SUMMARY_REQUEST = "The conversation is about to be shortened"
 """The start of a request for a summary."""
 SUMMARY = "The goal is a test. Something was looked at."
 
@@ -62,7 +62,7 @@ class SmallWindow:
             self.refused.append(tuple(id(message) for message in request.messages))
             reported = tokens if self.tells else 0
             return Reply(Message("assistant", ()), "model_context_window_exceeded", asked_tokens=reported)
-        if request.messages[-1].text.startswith(ASKS):
+        if request.messages[-1].text.startswith(SUMMARY_REQUEST):
             return await self._summary(tokens)
         reply = await self.inner.reply(request, on_delta)
         return Reply(reply.message, reply.stop_reason, Usage(tokens, 1), reply.cut_calls)

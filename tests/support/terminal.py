@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from .house import ROOT
 from .journals import journal_files, receipts
 from .program import program
+from .project import ROOT
 from .screen import Screen
 
 CONFIG = f"""\

@@ -20,7 +20,7 @@ from chain.messages import Block, Text, ToolCall
 from chain.model import Delta, Model, Reply, Request
 
 from .models import ASKING_TOOLS, TOOLS, RandomModel, Step
-from .sessions import settings
+from .sessions import make_settings
 
 MOST_BELOW = 11
 """The most agents that a run may start."""
@@ -206,7 +206,7 @@ def tree_settings(
         "worker": {"description": "Works.", "prompt": "worker.yaml", "max_iterations": worker},
         "explore": {"max_iterations": explore},
     }
-    return settings(agents=True, kinds=json.dumps(kinds), files=json.dumps(WORKER), timeout_s=timeout_s, **more)
+    return make_settings(agents=True, kinds=json.dumps(kinds), files=json.dumps(WORKER), timeout_s=timeout_s, **more)
 
 
 TREE_TOOLS = [*TOOLS, *ASKING_TOOLS]

@@ -50,11 +50,11 @@ LINES = [
 ]
 """Lines of all kinds. ``‹›`` becomes a unique number, so that the text can be found again."""
 
-MARKED = re.compile("‹[0-9]+›")
+LINE_MARK = re.compile("‹[0-9]+›")
 
 
 @dataclass
-class Acts:
+class ActingUser:
     """A listener that acts in the step of numbered events: each item of ``at`` is the number of an event and an act.
 
     An act is one of the constants of this module, or a line. Lines are sent only while a run is active, unless
@@ -107,7 +107,7 @@ class Acts:
                 else:
                     assert id not in [a.id for a in chain.lines.waiting]
                     if act == EDIT:
-                        chain.submit(MARKED.sub("", text).strip() + " ‹›".replace("‹›", self._number()))
+                        chain.submit(LINE_MARK.sub("", text).strip() + " ‹›".replace("‹›", self._number()))
             case "(another model)" if not self.session.is_closing and self.another is not None:
                 with suppress(JournalError):
                     self.session.ask(self.another())
@@ -141,7 +141,7 @@ class Acts:
 
 
 @dataclass
-class Replies:
+class AnsweringUser:
     """A listener that answers each question with the next text of ``drawn`` after its delay in seconds.
 
     ``None`` instead of a text gives no answer. Some answers come too late.

@@ -259,7 +259,7 @@ class Walk:
         return node.name
 
 
-def walked(session: Session, records: Sequence[dict[str, Any]], max_iterations: int) -> Walk:
+def walk_session(session: Session, records: Sequence[dict[str, Any]], max_iterations: int) -> Walk:
     """Return the walk of a session, read to its end. It continues the walk of an earlier check."""
     walk = session.walk
     if not (

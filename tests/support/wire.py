@@ -24,8 +24,7 @@ from chain.tools.tool import Tool, ToolContext, tool
 
 from .checks import check_invariants
 from .clock import pass_time
-from .sessions import Session, open_session
-from .sessions import settings as chain_settings
+from .sessions import Session, make_settings, open_session
 
 KEY = "test-key"
 
@@ -115,7 +114,7 @@ async def open_wire(
     whole = script if callable(script) else [text("Hello."), *(script if isinstance(script, list) else [script])]
     async with serve(whole, policy=policy) as double:
         adapter = model_at(double.url, **model)
-        async with open_session(adapter, tools=TOOLS, use=use or chain_settings(max_attempts=4)) as session:
+        async with open_session(adapter, tools=TOOLS, use=use or make_settings(max_attempts=4)) as session:
             if not callable(script):
                 assert (await session.run("Hello")).status == "done"
             yield Wire(session, double, adapter)

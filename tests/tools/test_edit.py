@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import trio
-from support import check_invariants, open_session, settings
+from support.checks import check_invariants
+from support.contexts import tool_context
 from support.models import RandomModel, Step
+from support.sessions import make_settings, open_session
 from support.sockets import bind
-from support.steered import tool_context
 
 from chain import events
 from chain.app.toolbox import tool_groups
@@ -381,7 +382,7 @@ async def test_link_swapped_after_the_preview_is_refused(
 
 
 async def test_allowance_must_name_protected_files() -> None:
-    use = settings(allow="write_file")
+    use = make_settings(allow="write_file")
     assert use.file is not None
     existing = ["config.yaml", "system.yaml", "rules.yaml"]
     protected = [".git/hooks/pre-commit", "AGENTS.md", *existing]

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support.examples import some
+from support.examples import sample_in_short_run
 
 from chain.tools import paths
 from chain.tools import replace as replace_module
@@ -118,7 +118,9 @@ CALL_IDS = [f"{path} {name} {number}" for path, (name, number) in CALLS]
 
 
 @pytest.mark.sampled(every=4)
-@pytest.mark.parametrize(("path", "call"), some(CALLS, every=5), ids=some(CALL_IDS, every=5))
+@pytest.mark.parametrize(
+    ("path", "call"), sample_in_short_run(CALLS, every=5), ids=sample_in_short_run(CALL_IDS, every=5)
+)
 def test_failed_call_leaves_old_or_new_file(root: Path, path: str, call: Call) -> None:
     name, _number = call
     before, descriptors = snapshot(root), count_descriptors()

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import trio
-from support.processes import until_async
+from support.contexts import tool_context
+from support.processes import wait_until
 from support.servers import (
     RunningServers,
     entry_of,
@@ -24,7 +25,6 @@ from support.servers import (
     until_logged,
     without_time_limits,
 )
-from support.steered import tool_context
 
 from chain.config.extras import MCP, install_command
 from chain.config.servers import ToolServer, find_servers
@@ -157,7 +157,7 @@ async def test_failed_prompt_has_a_short_notice(log: Path, prompt: str) -> None:
         await servers.tools()
         servers.notices.clear()
         servers.manager.request_prompt("h", prompt, ["Ada"], print)
-        await until_async(lambda: servers.notices)
+        await wait_until(lambda: servers.notices)
         (notice,) = servers.notices
         assert notice.startswith("h: no no no")
         assert len(notice) < 310
@@ -193,7 +193,7 @@ async def test_late_list_loses_no_change(log: Path, monkeypatch: pytest.MonkeyPa
     async with run_servers(log.parent, hostile_server(log, "slow-list")) as servers:
         await servers.tools()
         await servers.call("h__change")
-        await until_async(lambda: servers.manager.by_name["h"]._changes)
+        await wait_until(lambda: servers.manager.by_name["h"]._changes)
         assert "h__new" not in await servers.tools()
         monkeypatch.setattr(mcp_servers, "LIST_S", math.inf)
         assert "h__new" in await servers.tools()

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from support import reach
 from support.fences import PROTECTIONS, USERS, full_fence, needs
-from support.house import ROOT
 from support.processes import DEADLINE_S, run_python
+from support.project import ROOT
 from support.sockets import bind
 
 from chain.tools.processes import fence

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import pytest
 import trio
 import trio.testing
+from support.contexts import QueuedGuidance
 from support.fences import needs
-from support.processes import until_async
-from support.steered import Steered
+from support.processes import wait_until
 
 from chain.errors import ToolError
 from chain.messages import ToolCall
@@ -70,7 +70,9 @@ class Shell:
 
     @property
     def context(self) -> ToolContext:
-        context = ToolContext(self.workspace, Plan(), "call_1", Steered(), self.reports.append, approved=self.approved)
+        context = ToolContext(
+            self.workspace, Plan(), "call_1", QueuedGuidance(), self.reports.append, approved=self.approved
+        )
         return dataclasses.replace(
             context, notice=self.notices.append, verdict=self.verdict, added_directories=self.added, jobs=self.jobs
         )
@@ -137,7 +139,7 @@ async def test_output_is_reported_while_the_command_runs(shell: Shell) -> None:
     os.mkfifo(shell.workspace / "go")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(shell.run, "echo one; read x < go; echo two; printf th; printf ree")
-        await until_async(lambda: shell.reports == ["one\n"])
+        await wait_until(lambda: shell.reports == ["one\n"])
         await trio.to_thread.run_sync((shell.workspace / "go").write_text, "\n")
     assert "".join(shell.reports) == "one\ntwo\nthree"
 
@@ -376,7 +378,7 @@ async def test_changes_of_a_running_job_are_reported(
         await has_started.wait()
         assert shell.notices == []
         (shell.workspace / "go").touch()
-        await until_async(lambda: shell.notices)
+        await wait_until(lambda: shell.notices)
         nursery.cancel_scope.cancel()
     assert all(notice.startswith("A command changed AGENTS.md:") for notice in shell.notices)
 

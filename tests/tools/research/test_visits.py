@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from support import sessions
+from support.contexts import QueuedGuidance, tool_context
 from support.site import Answer, User, open_site
-from support.steered import Steered, tool_context
 
 from chain import events
 from chain.errors import ToolError
@@ -60,7 +60,7 @@ class Research:
         (tool,) = research_tools(self.hosts, self.guard)
         context = tool_context(
             self.workspace,
-            steering=steering or Steered(),
+            steering=steering or QueuedGuidance(),
             report=self.progress.append,
             asking=self.user,
             result_limit=self.result_limit,
