@@ -129,9 +129,9 @@ async def test_a_tool_that_resists_is_awaited(autojump_clock: MockClock) -> None
 
 async def test_a_resisting_child_returns_its_lines(autojump_clock: MockClock) -> None:
     async with open_agents(tools=[cling]) as agents:
-        await agents.begin([start("agent", [["cling", {}]])])
+        await agents.start_run([start("agent", [["cling", {}]])])
         agents.send("look at the tests too", "agent-1")
-        await agents.quiet()
+        await agents.wait_blocked()
     assert (agents.session.result.status, agents.session.state("L2")) == ("interrupted", "returned")
 
 

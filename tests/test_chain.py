@@ -63,13 +63,13 @@ async def test_a_dropped_line_never_reaches_the_model() -> None:
 
 
 async def test_a_line_that_acted_cannot_be_dropped() -> None:
-    gate = Gate(asks=True)
+    gate = Gate(reads_guidance=True)
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         await start_run(session, gate, "use B", "focus on prices")
         assert session.chain.lines.last_waiting() == "L3"
-        gate.asked.set()
+        gate.may_read.set()
         await wait_all_tasks_blocked()
-        assert gate.heard == ["prices"]
+        assert gate.adjustments == ["prices"]
         assert session.chain.lines.last_waiting() == "L2"
         with pytest.raises(UserError, match="a running tool has acted on L3 already, so it cannot be dropped any more"):
             session.chain.lines.drop("L3")
@@ -79,7 +79,7 @@ async def test_a_line_that_acted_cannot_be_dropped() -> None:
 
 async def test_a_dropped_line_leaves_room_for_another() -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=make_settings(inbox_size=1)) as session:
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=make_settings(inbox_size=1)) as session:
         await start_run(session, gate, "use B")
         async with trio.open_nursery() as nursery:
 
@@ -97,7 +97,7 @@ async def test_a_dropped_line_leaves_room_for_another() -> None:
 @pytest.mark.parametrize(("origin", "is_own"), [("prompt", True), ("script", True), ("json", True), ("door", False)])
 async def test_exit_code_3_counts_the_own_lines(origin: events.Origin, is_own: bool) -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=make_settings(inbox_size=1)) as session:
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=make_settings(inbox_size=1)) as session:
         await start_run(session, gate)
         for line in ("use B", "use C", "stop"):
             session.chain.submit(line, origin=origin)
@@ -176,8 +176,8 @@ async def test_an_active_run_keeps_its_model(begun: bool) -> None:
 
 async def test_a_model_comes_with_its_number_of_attempts(autojump_clock: MockClock) -> None:
     failing = "rules: [{text: x, error: {message: too busy, retryable: true, cause: overloaded}}]"
-    use = make_settings(max_attempts=3, models='{"once": 1, "often": 5}')
-    async with open_session(ANSWER, use=use) as session:
+    settings = make_settings(max_attempts=3, models='{"once": 1, "often": 5}')
+    async with open_session(ANSWER, settings=settings) as session:
         cases = (("x", None, 3), ("once", Retries(1), 1), ("y", None, 1), ("often", Retries(5), 5))
         for name, retries, expected in cases:
             other = scripted(failing, name)

@@ -162,11 +162,11 @@ async def run_program(
         )
         program.changed.set()
 
-    tools, use = [wait, quick, *ASKING_TOOLS], configured or make_settings(max_iterations=max_iterations)
+    tools, settings = [wait, quick, *ASKING_TOOLS], configured or make_settings(max_iterations=max_iterations)
     try:
         with FileIO(write_end, "w") as stdin:
             async with (
-                open_session(RULES, tools=tools, use=use, file=file, resume=resumed) as session,
+                open_session(RULES, tools=tools, settings=settings, file=file, resume=resumed) as session,
                 trio.open_nursery() as nursery,
             ):
                 program = HeadlessProgram(session, paths, stdin)

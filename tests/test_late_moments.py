@@ -28,8 +28,8 @@ class DiskWithoutPlan(MemoryFile):
 
 @pytest.mark.parametrize("max_iterations", [1, 5], ids=["after the last iteration", "between two iterations"])
 async def test_unrecorded_todo_lines_are_returned(max_iterations: int) -> None:
-    gate, file, use = Gate(), DiskWithoutPlan(), make_settings(max_iterations=max_iterations)
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use, file=file) as session:
+    gate, file, settings = Gate(), DiskWithoutPlan(), make_settings(max_iterations=max_iterations)
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=settings, file=file) as session:
         await start_run(session, gate)
         file.is_full = True
         for line in ("todo: add one", "hello", "todo: add two"):
@@ -89,8 +89,8 @@ async def test_each_iteration_syncs_twice() -> None:
 @pytest.mark.parametrize("event", [events.PlanChanged, events.Notice], ids=["at the plan's change", "at the notice"])
 async def test_a_stop_at_an_ending_prevents_runs(act: str, event: type[events.Event]) -> None:
     gate = Gate()
-    use = make_settings(max_iterations=1)
-    async with checked_session(TWO_STEPS, tools=[gate.tool], use=use, interactive=True) as session:
+    settings = make_settings(max_iterations=1)
+    async with checked_session(TWO_STEPS, tools=[gate.tool], settings=settings, interactive=True) as session:
         await start_run(session, gate, "todo: add one", "then: next", "use B")
         call_at_event(
             session, event, lambda: session.chain.submit("stop") if act == "stop" else session.chain.interrupt()
@@ -111,7 +111,7 @@ rules:
 """
     handler = "messages: [{role: system, content: Be brief.}]\nconfig: {max_tokens: 5}\n"
     async with checked_session(
-        model, tools=[gate.tool], use=make_settings(budget_tokens=20, handler=handler)
+        model, tools=[gate.tool], settings=make_settings(budget_tokens=20, handler=handler)
     ) as session:
         await start_run(session, gate, "hurry")
         await finish_run(session, gate)

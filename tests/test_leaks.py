@@ -156,7 +156,7 @@ class OpenSession:
         while sum(isinstance(e, types) for e in self.events) < n:
             await self._news.wait()
 
-    def hear(self, event: events.Event) -> None:
+    def record_event(self, event: events.Event) -> None:
         self.events.append(event)
         self._news.set()
         self._news = trio.Event()
@@ -175,7 +175,7 @@ async def open_session(script: Script, state: Path) -> AsyncIterator[OpenSession
             traces=state / "traces",
         ) as chain:
             session = OpenSession(chain, double)
-            chain.listen(session.hear)
+            chain.listen(session.record_event)
             session.chain.submit("Do the task")
             yield session
         while double.open_connections:

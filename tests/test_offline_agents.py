@@ -76,8 +76,8 @@ def play(tmp_path: Path) -> Play:
     @asynccontextmanager
     async def open_played(tools: str = "[todo, files, ask, agents]") -> AsyncIterator[Played]:
         (tmp_path / "config.yaml").write_text(CONFIG % tools)
-        use = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
-        async with open_session(ScriptedModel(offline_rules()), use=use) as session:
+        settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+        async with open_session(ScriptedModel(offline_rules()), settings=settings) as session:
             yield Played(session)
 
     return open_played

@@ -328,7 +328,7 @@ async def replay(scenario: Scenario, moment: int, *, is_settled: bool = False) -
                 has_started = bool(session.of(events.RunStarted)) or session.chain.is_running
                 played.when = "before" if not has_started else "during" if session.chain.is_running else "after"
                 for action in scenario.user:
-                    user.do(action)
+                    user.perform(action)
 
         async def act_when_settled() -> None:
             await due.wait()

@@ -58,7 +58,7 @@ ALLOWED = make_settings(allow="mcp__h__*")
 @asynccontextmanager
 async def run_with_server(log: Path, rules: str, *acts: str, **options: Any) -> AsyncIterator[Session]:
     """Open a session with the server ``h``, and start a run."""
-    options = {"use": ALLOWED, "servers": [hostile_server(log, *acts)], **options}
+    options = {"settings": ALLOWED, "servers": [hostile_server(log, *acts)], **options}
     async with open_session(rules, **options) as session:
         session.chain.submit("Go")
         yield session
@@ -84,7 +84,7 @@ async def open_question(session: Session) -> events.Question:
 
 
 async def test_a_call_asks_and_shows_its_arguments(log: Path) -> None:
-    async with run_with_server(log, model_calling("h__echo"), use=make_settings(), interactive=True) as session:
+    async with run_with_server(log, model_calling("h__echo"), settings=make_settings(), interactive=True) as session:
         with session.chain.answering():
             question = await open_question(session)
             assert question.text == "Allow mcp__h__echo?"
@@ -94,7 +94,7 @@ async def test_a_call_asks_and_shows_its_arguments(log: Path) -> None:
 
 async def test_an_answer_can_allow_all_calls(log: Path) -> None:
     model = model_calling("h__echo", "h__echo")
-    async with run_with_server(log, model, use=make_settings(), interactive=True) as session:
+    async with run_with_server(log, model, settings=make_settings(), interactive=True) as session:
         with session.chain.answering():
             question = await open_question(session)
             session.chain.answer(question.id, "a")
@@ -198,7 +198,7 @@ async def test_a_resumed_session_offers_the_servers_it_has(has_server: bool, log
     async with run_with_server(log, model_calling("h__echo")) as session:
         await session.chain.wait_idle()
     servers = [hostile_server(log)] if has_server else []
-    async with reopen(session.file.data, model_calling("h__echo"), use=ALLOWED, servers=servers) as resumed:
+    async with reopen(session.file.data, model_calling("h__echo"), settings=ALLOWED, servers=servers) as resumed:
         await resumed.run("Go")
         assert ("mcp__h__echo" in {tool.name for tool in resumed.model.requests[-1].tools}) == has_server
 
@@ -206,7 +206,7 @@ async def test_a_resumed_session_offers_the_servers_it_has(has_server: bool, log
 @pytest.fixture
 async def ready_session(log: Path) -> AsyncIterator[Session]:
     """Open a session whose server has started, and whose model needs no tool."""
-    async with open_session("rules: [{text: Hello.}]", use=ALLOWED, servers=[hostile_server(log)]) as session:
+    async with open_session("rules: [{text: Hello.}]", settings=ALLOWED, servers=[hostile_server(log)]) as session:
         await session.chain.wait_servers_settled()
         yield session
 
@@ -248,8 +248,8 @@ async def run_acts(acts: list[str], model: str, seed: str) -> None:
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
         servers = [hostile_server(log, "spawn-first"), hostile_server(Path(folder, "i"), "random", seed, name="i")]
-        use = make_settings(allow="mcp__*")
-        async with open_session(model, use=use, interactive=True, servers=servers) as session:
+        settings = make_settings(allow="mcp__*")
+        async with open_session(model, settings=settings, interactive=True, servers=servers) as session:
             for act in acts:
                 if act == "run":
                     session.chain.submit("Go")

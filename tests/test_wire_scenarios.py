@@ -162,9 +162,9 @@ LINES_TO_SEND = [
 async def play(bench: Bench, name: str, acts: list[tuple[int, str]]) -> Session:
     """Play a scenario and another run after it. Each act is the number of an event and what the user does then."""
     limit = 2 if name == "the last iteration" else MAX_ITERATIONS
-    use = make_settings(max_iterations=limit, handler=HANDLER, agents=name == "a tree of agents")
+    settings = make_settings(max_iterations=limit, handler=HANDLER, agents=name == "a tree of agents")
     script = SmallService() if name == "a small window" else SCENARIOS[name]
-    async with bench.open(script, tools=[*TOOLS, read], use=use) as session:
+    async with bench.open(script, tools=[*TOOLS, read], settings=settings) as session:
         if name == "a refusal":
             bench.double.expect_withdrawal()
         agents = {"main"}
@@ -179,7 +179,7 @@ async def play(bench: Bench, name: str, acts: list[tuple[int, str]]) -> Session:
         for query in ["Do the task", "Do another task", *(["And the next"] if name == "a refusal" else [])]:
             session.chain.submit(query)
             if query == "Do the task":
-                user.at_once()
+                user.perform_first()
             await session.chain.wait_idle()
         check_invariants(session, max_iterations=limit)
         check_silence(session, session.interrupted_at)
@@ -275,8 +275,8 @@ def test_the_service_accepts_every_request_of_random_runs(
     clock = MockClock()
 
     async def main() -> None:
-        use = make_settings(max_iterations=limit, handler=HANDLER)
-        options: dict[str, Any] = {"tools": TOOLS, "use": use, "interactive": interactive}
+        settings = make_settings(max_iterations=limit, handler=HANDLER)
+        options: dict[str, Any] = {"tools": TOOLS, "settings": settings, "interactive": interactive}
         async with open_bench(clock) as bench, bench.open(script, **options) as session:
             session.chain.listen(ActingUser(session, acts))
 
@@ -312,10 +312,10 @@ def long_script(body: Mapping[str, Any], n: int) -> Step:
 @pytest.mark.slow
 @pytest.mark.parametrize("system_messages", [False, True], ids=["user messages", "system messages"])
 async def test_a_long_run_uses_the_cache(system_messages: bool, mock_clock: MockClock) -> None:
-    use = make_settings(max_iterations=250, handler=HANDLER)
+    settings = make_settings(max_iterations=250, handler=HANDLER)
     lines = ["use the other file", "todo: add x", "why?", "context: it is late", "focus on prices", "!at once"]
     options: dict[str, Any] = {"thinking": THINKING, "system_messages": system_messages}
-    async with open_wire(long_script, use=use, max_iterations=250, **options) as wire:
+    async with open_wire(long_script, settings=settings, max_iterations=250, **options) as wire:
         # A line at every eighth call.
         lines_by_call = dict(zip(count(8, 8), islice(cycle(lines), LONG_RUN), strict=False))
         call_numbers = count(1)

@@ -170,7 +170,7 @@ async def test_a_too_long_request_is_compacted() -> None:
 
 async def test_compaction_can_be_turned_off() -> None:
     model = SmallModel([*range(1, 6)], window_tokens=None)
-    async with checked_session(model, tools=[read], use=make_settings(compact=False)) as session:
+    async with checked_session(model, tools=[read], settings=make_settings(compact=False)) as session:
         assert (await session.run("count the rows")).status == "context_full"
         assert session.of(events.Compaction) == []
 
@@ -459,7 +459,7 @@ async def test_a_stop_during_a_compaction_keeps_shown_text() -> None:
 )
 async def test_a_used_up_budget_delivers_no_line(event: type[events.Event], line: str) -> None:
     model = break_off_once(SmallModel(["hi " * 500]))
-    async with checked_session(model, use=make_settings(budget_tokens=300)) as session:
+    async with checked_session(model, settings=make_settings(budget_tokens=300)) as session:
         await session.run("a greeting")
         call_at_event(session, event, lambda: session.chain.submit(line))
         assert (await session.run("go on")).status == "limit_reached"

@@ -67,8 +67,8 @@ async def test_a_todo_line_is_executed_without_the_model() -> None:
 
 
 async def test_a_handler_may_leave_todos_to_the_model() -> None:
-    gate, use = Gate(), make_settings(handler="commands: {todo: model}")
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
+    gate, settings = Gate(), make_settings(handler="commands: {todo: model}")
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=settings) as session:
         await run_with_lines(session, gate, "todo: add check the SKU")
         assert session.chain.plan.tasks == ()
         assert session.sent(1).endswith("USER INTERRUPTION: todo: add check the SKU")
@@ -78,7 +78,7 @@ async def test_the_handlers_token_limit_is_lifted_on_retry() -> None:
     gate, long_reply = Gate(), "A reply that needs more than three tokens."
     handler = "config: {max_tokens: 3}\nmessages: [{role: system, content: Be brief.}]"
     model = TWO_STEPS.replace("It is going well.", long_reply)
-    async with open_session(model, tools=[gate.tool], use=make_settings(handler=handler)) as session:
+    async with open_session(model, tools=[gate.tool], settings=make_settings(handler=handler)) as session:
         await run_with_lines(session, gate, "how is it going?")
         [retry] = session.of(events.Retry)
         assert "max_tokens" in retry.reason
@@ -89,7 +89,7 @@ async def test_the_handlers_token_limit_is_lifted_on_retry() -> None:
 async def test_refused_parameters_are_left_out_with_a_notice() -> None:
     gate = Gate()
     handler = "config: {temperature: 0.3}\nmessages: [{role: system, content: Be brief.}]"
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=make_settings(handler=handler)) as session:
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=make_settings(handler=handler)) as session:
 
         def refuse_temperature(request: Request) -> None:
             session.mark(request)
@@ -121,7 +121,7 @@ async def test_an_idle_chain_executes_todos_without_the_model() -> None:
 
 
 async def test_a_line_after_the_last_iteration_is_returned() -> None:
-    async with checked_session("rules: [{text: Answer.}]", use=make_settings(max_iterations=1)) as session:
+    async with checked_session("rules: [{text: Answer.}]", settings=make_settings(max_iterations=1)) as session:
         call_at_event(session, events.Reply, lambda: session.chain.submit("more"))
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("max_iterations", "Answer.")
@@ -130,7 +130,7 @@ async def test_a_line_after_the_last_iteration_is_returned() -> None:
 
 async def test_a_limit_without_any_reply_text_is_explained() -> None:
     model = "rules: [{tools: [{name: plan_list, input: {}}]}]"
-    async with open_session(model, use=make_settings(max_iterations=3)) as session:
+    async with open_session(model, settings=make_settings(max_iterations=3)) as session:
         result = await session.run("Do the task")
         assert result.result == "Stopped after 3 iterations without a final answer."
 
@@ -212,7 +212,7 @@ async def test_an_overloaded_service_is_retried_for_ten_minutes(autojump_clock: 
 @pytest.mark.parametrize("max_attempts", [2, 6, pytest.param(None, id="the default of 4")])
 async def test_broken_replies_are_retried_up_to_the_limit(max_attempts: int | None, autojump_clock: MockClock) -> None:
     broken = "rules: [{text: x, error: {message: it broke off, retryable: true}}]"
-    async with open_session(broken, use=make_settings(max_attempts=max_attempts)) as session:
+    async with open_session(broken, settings=make_settings(max_attempts=max_attempts)) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result, result.exit_code) == ("error", "it broke off", 1)
         assert len(session.model.requests) == (max_attempts or 4)
@@ -243,7 +243,7 @@ async def test_retry_after_must_fit_the_time_left(
     retry_after: int, timeout_s: int, exceeded_limit: str, autojump_clock: MockClock
 ) -> None:
     model = OVERLOADED % f", retry_after: {retry_after}, times: 1"
-    async with checked_session(model, use=make_settings(timeout_s=timeout_s)) as session:
+    async with checked_session(model, settings=make_settings(timeout_s=timeout_s)) as session:
         result = await session.run("Do the task")
         if exceeded_limit:
             message = f"try later; it asks to wait {retry_after} s, longer than {exceeded_limit}"
@@ -313,8 +313,8 @@ async def test_a_waiting_line_follows_an_empty_reply(empty_replies: int) -> None
 
 
 async def test_lines_at_an_empty_last_reply_wait() -> None:
-    model, use = "rules: [{text: '', times: 1}, {text: Answer.}]", make_settings(max_iterations=1)
-    async with checked_session(model, use=use, interactive=True) as session:
+    model, settings = "rules: [{text: '', times: 1}, {text: Answer.}]", make_settings(max_iterations=1)
+    async with checked_session(model, settings=settings, interactive=True) as session:
         call_at_event(session, events.UsageReport, lambda: session.chain.submit("use B"))
         await session.run("Do the task")
         assert [result.status for result in session.of(events.Result)] == ["max_iterations", "done"]
@@ -332,7 +332,7 @@ async def hang(ctx: ToolContext) -> str:
 
 async def test_the_time_limit_ends_a_hanging_tool(autojump_clock: MockClock) -> None:
     model = "rules:\n  - {when: {step: 1}, text: Looking., tools: [{name: hang, input: {}}]}\n  - {text: Answer.}"
-    async with checked_session(model, tools=[hang], use=make_settings(timeout_s=3)) as session:
+    async with checked_session(model, tools=[hang], settings=make_settings(timeout_s=3)) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("limit_reached", "Looking.")
         assert [event.text for event in session.of(events.ToolResult)] == [INTERRUPTED]
@@ -419,8 +419,8 @@ rules:
   - {when: {step: 2}, text: ''}
   - {text: Noted.}
 """
-    use = make_settings(handler="messages: [{role: system, content: Be brief.}]")
-    async with open_session(model, tools=[gate.tool], use=use) as session:
+    settings = make_settings(handler="messages: [{role: system, content: Be brief.}]")
+    async with open_session(model, tools=[gate.tool], settings=settings) as session:
         await run_with_lines(session, gate, "use B")
         assert [r.tail for r in session.model.requests] == [(), ("Be brief.",), ("Be brief.",)]
 

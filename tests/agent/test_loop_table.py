@@ -192,8 +192,8 @@ async def test_a_question_in_mid_task_resumes_the_task(place: Place, mark: str, 
 
 @pytest.mark.parametrize("interactive", [True, False], ids=["interactive", "headless"])
 async def test_a_now_line_at_the_ending_waits(interactive: bool, autojump_clock: MockClock) -> None:
-    use = make_settings(max_iterations=1)
-    async with checked_session(TOOLS, tools=[work], use=use, interactive=interactive) as session:
+    settings = make_settings(max_iterations=1)
+    async with checked_session(TOOLS, tools=[work], settings=settings, interactive=interactive) as session:
         call_at_event(session, events.Notice, lambda: session.chain.submit("!!use B"))
         await session.run("Do the task")
         statuses = [result.status for result in session.of(events.Result)]
@@ -229,7 +229,9 @@ async def test_a_now_line_is_never_missed(attempt: int, autojump_clock: MockCloc
 
 @pytest.mark.parametrize("is_dropped", [False, True], ids=["the line is kept", "the line is dropped"])
 async def test_dropping_all_carried_lines_ends_their_run(is_dropped: bool, autojump_clock: MockClock) -> None:
-    async with checked_session(TOOLS, tools=[work], use=make_settings(max_iterations=1), interactive=True) as session:
+    async with checked_session(
+        TOOLS, tools=[work], settings=make_settings(max_iterations=1), interactive=True
+    ) as session:
         call_at_event(session, events.ToolProgress, lambda: session.chain.submit("use B"))
         call_at_event(session, events.Result, lambda: is_dropped and session.chain.lines.drop("L2"))
         session.chain.submit("Do the task")
@@ -313,7 +315,7 @@ async def test_an_unrecorded_cut_still_cuts(autojump_clock: MockClock) -> None:
 @pytest.mark.parametrize("is_full", [False, True], ids=["the cut is recorded", "the cut cannot be recorded"])
 async def test_the_time_limit_keeps_shown_text(is_full: bool, autojump_clock: MockClock) -> None:
     file = DiskWithout("interrupted" if is_full else "nothing")
-    async with open_session(SLOW, use=make_settings(timeout_s=15), file=file) as session:
+    async with open_session(SLOW, settings=make_settings(timeout_s=15), file=file) as session:
         result = await session.run("Do the task")
         assert result.status == "limit_reached"
         assert session.conversation == ["Do the task", "The "]

@@ -41,7 +41,7 @@ async def test_a_cut_reply_without_text_leaves_nothing(reply: str, autojump_cloc
 
 async def test_an_inbox_accepts_twice_as_many_now_lines() -> None:
     gates = Gates()
-    async with checked_session(THREE_TOOLS, tools=gates.tools, use=make_settings(inbox_size=2)) as session:
+    async with checked_session(THREE_TOOLS, tools=gates.tools, settings=make_settings(inbox_size=2)) as session:
         await start_run(session, gates, "a")
         answers = [session.chain.submit(f"!!line {n}").what for n in range(5)]
         assert answers == [*["queued"] * 4, "refused"]
@@ -105,7 +105,7 @@ rules:
 messages: [{role: system, content: GENERAL}]
 rules: [{match: ^deploy, config: {effort: low}, messages: [{role: system, content: ASK FIRST}]}]
 """
-    async with checked_session(model, use=make_settings(handler=handler)) as session:
+    async with checked_session(model, settings=make_settings(handler=handler)) as session:
 
         def deploy() -> None:
             session.chain.submit("!!deploy it")

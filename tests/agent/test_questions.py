@@ -66,9 +66,9 @@ async def open_questions(
     is_answered: bool = True,
 ) -> AsyncIterator[Session]:
     """Run a model that makes these calls until all tasks wait, usually for an answer. Finally, wait for the run."""
-    use = make_settings(allow=allow, timeout_s=timeout_s)
+    settings = make_settings(allow=allow, timeout_s=timeout_s)
     all_tools = [*tools, command, *ASKING_TOOLS, *Gates(is_open=True).tools]
-    async with open_session(model_calling(*calls), tools=all_tools, use=use, file=file) as session:
+    async with open_session(model_calling(*calls), tools=all_tools, settings=settings, file=file) as session:
         with session.chain.answering() if is_answered else nullcontext():
             session.chain.submit("Do the task")
             await wait_all_tasks_blocked()

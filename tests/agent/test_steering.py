@@ -61,8 +61,8 @@ async def test_a_line_is_queued_then_delivered() -> None:
 @pytest.mark.parametrize("line", ["shorter", "!shorter", "why?", "todo: add x", "focus on x", "context: x"])
 async def test_an_interruption_leaves_no_trace_in_later_runs(line: str) -> None:
     gates = Gates()
-    use = make_settings(handler="messages: [{role: system, content: Be brief.}]\nconfig: {max_tokens: 500}")
-    async with checked_session(THREE_TOOLS, tools=gates.tools, use=use) as session:
+    settings = make_settings(handler="messages: [{role: system, content: Be brief.}]\nconfig: {max_tokens: 500}")
+    async with checked_session(THREE_TOOLS, tools=gates.tools, settings=settings) as session:
         await start_run(session, gates, "a", line)
         await finish_run(session, gates)
         assert session.chain.lines.waiting == ()
@@ -80,7 +80,7 @@ async def test_an_urgent_line_skips_unstarted_tools() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         await start_run(session, gates, "a", "!shorter")
-        gates.let("b", "c")
+        gates.open("b", "c")
         await wait_all_tasks_blocked()
         assert session.of(events.ToolResult, events.UserInterruption) == [], "the running tool finishes"
         await finish_run(session, gates)
@@ -120,7 +120,7 @@ async def test_an_urgent_line_delivers_the_whole_queue() -> None:
 
 async def test_an_urgent_line_at_the_limit_is_returned() -> None:
     gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=make_settings(max_iterations=1)) as session:
+    async with open_session(THREE_TOOLS, tools=gates.tools, settings=make_settings(max_iterations=1)) as session:
         await start_run(session, gates, "a", "!shorter", "!todo: add x")
         result = await finish_run(session, gates, max_iterations=1)
         assert [e.text for e in session.of(events.ToolResult)] == ["a is done", SKIPPED, SKIPPED]
@@ -135,17 +135,17 @@ async def test_a_safe_point_reports_a_stop() -> None:
         await start_run(session, gates, "place 2", "skip Amazon")  # place 1 is open
         session.chain.submit("stop")
         result = await finish_run(session, gates)
-        assert gates.heard == [("skip_source", "Amazon")]
+        assert gates.adjustments == [("skip_source", "Amazon")]
         assert result.partial_results == ("[1 visited, 2 skipped]",)
 
 
 @pytest.mark.parametrize("status", ["cancelled_with_partial", "interrupted", "max_iterations"])
 async def test_used_guidance_ends_handled_unless_delivered(status: str) -> None:
     gates = Gates("place 1")
-    async with open_session(TOUR, tools=gates.tools, use=make_settings(max_iterations=1)) as session:
+    async with open_session(TOUR, tools=gates.tools, settings=make_settings(max_iterations=1)) as session:
         call_at_event(session, events.ToolCall, lambda: session.chain.submit("skip Amazon"))
         await start_run(session, gates, "place 2", "skip the Wiki")
-        assert gates.heard == [("skip_source", "Amazon")]
+        assert gates.adjustments == [("skip_source", "Amazon")]
         if status == "cancelled_with_partial":
             session.chain.submit("stop")
         if status == "interrupted":
@@ -159,7 +159,7 @@ async def test_used_guidance_ends_handled_unless_delivered(status: str) -> None:
 
 async def test_unused_guidance_is_returned_at_the_limit() -> None:
     gates = Gates(is_open=True)
-    async with checked_session(TOUR, tools=gates.tools, use=make_settings(max_iterations=1)) as session:
+    async with checked_session(TOUR, tools=gates.tools, settings=make_settings(max_iterations=1)) as session:
         call_at_event(session, events.ToolResult, lambda: session.chain.submit("ignore prices"))
         assert (await session.run("Do the task")).status == "max_iterations"
         assert session.state("L2") == "returned"
@@ -189,8 +189,8 @@ async def test_each_delivery_resumes_the_task_once() -> None:
     gates = Gates()
     async with open_session(TALK, tools=gates.tools) as session:
         await start_run(session, gates, "a", "how is it going?")
-        gates.let("a")
-        await gates.reached("b")
+        gates.open("a")
+        await gates.wait_reached("b")
         assert session.chain.submit("and now?").what == "queued"
         result = await finish_run(session, gates)
         assert result.replies == ("Reply 2.", "Reply 4.", "Reply 5.")
@@ -212,7 +212,7 @@ async def test_a_reply_with_tool_calls_needs_no_resume() -> None:
 async def test_no_iteration_left_to_resume_is_max_iterations() -> None:
     gates = Gates()
     model = TALK.replace("step: 3", "step: 9")
-    async with open_session(model, tools=gates.tools, use=make_settings(max_iterations=2)) as session:
+    async with open_session(model, tools=gates.tools, settings=make_settings(max_iterations=2)) as session:
         await start_run(session, gates, "a", "why?")
         result = await finish_run(session, gates, max_iterations=2)
         assert (result.status, result.result, result.iterations) == ("max_iterations", "Reply 2.", 2)

@@ -139,11 +139,11 @@ def test_a_broken_handler_leaves_the_built_in_one(
 )
 async def test_a_run_composes_the_same(text: str) -> None:
     """The place where the line is delivered differs, so this handler prompt does not name it."""
-    use = make_settings(handler=HANDLER.replace("Iteration ${iteration}, point ${point}, ${remaining} left, ", ""))
-    composed = explain_line(use, text).composed
+    settings = make_settings(handler=HANDLER.replace("Iteration ${iteration}, point ${point}, ${remaining} left, ", ""))
+    composed = explain_line(settings, text).composed
     assert composed
     rules = "rules: [{when: {user: '^go$'}, tools: [{name: plan_list}]}, {text: Done.}]"
-    async with open_session(rules, use=use) as session:
+    async with open_session(rules, settings=settings) as session:
         call_at_event(session, events.ToolCall, lambda: session.chain.submit(text))
         await session.run("go")
         answering = session.model.requests[1]

@@ -231,13 +231,13 @@ async def open_project(
         if isinstance(event, events.Notice):
             notices.append(event.message)
 
-    use = make_settings(agents=True)
+    settings = make_settings(agents=True)
     async with open_chain(
-        use, workspace=workspace, state=state, model=model, tools=tools, **{"instructions": True, **more}
+        settings, workspace=workspace, state=state, model=model, tools=tools, **{"instructions": True, **more}
     ) as chain:
         chain.listen(listen)
         yield chain, notices
-    comparison = replay(use, read_recorded(FileStore(state), chain.session_id), tools=tools)
+    comparison = replay(settings, read_recorded(FileStore(state), chain.session_id), tools=tools)
     assert comparison.is_same, comparison.rows
 
 

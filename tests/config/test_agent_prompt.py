@@ -43,7 +43,7 @@ def name_handler(place: ConfigPlace, path: str) -> None:
 
 def load_trusted(place: ConfigPlace) -> Settings:
     """Trust the configuration that is in the folder, and load it again."""
-    remember_trust(place.found(REVIEWER), state_folder({"HOME": str(place.home)}))
+    remember_trust(place.load_found(REVIEWER), state_folder({"HOME": str(place.home)}))
     return place.load()
 
 
@@ -63,7 +63,7 @@ def uses_handler(settings: Settings) -> bool:
 @pytest.mark.parametrize("written", ["", "interruption_prompt:\n", "interruption_prompt: ''\n"])
 def test_a_prompt_file_may_name_no_handler(place: ConfigPlace, written: str) -> None:
     (place.work / "prompts" / "reviewer.yaml").write_text(SYSTEM + written)
-    assert agent_prompt(place.named(REVIEWER), "reviewer") == AgentPrompt("Review.")
+    assert agent_prompt(place.load_named(REVIEWER), "reviewer") == AgentPrompt("Review.")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_prompt_file_may_name_no_handler(place: ConfigPlace, written: str) -> 
 )
 def test_a_handler_is_relative_to_its_prompt_file(place: ConfigPlace, tmp_path: Path, written: str, path: str) -> None:
     name_handler(place, written)
-    handler = agent_prompt(place.named(REVIEWER, {"WHERE": "there"}), "reviewer").handler
+    handler = agent_prompt(place.load_named(REVIEWER, {"WHERE": "there"}), "reviewer").handler
     assert handler is not None
     assert handler.path == tmp_path / path
     _, mistake = handler.current()
@@ -99,7 +99,7 @@ def test_a_mistake_in_a_prompt_has_its_line(place: ConfigPlace, text: str, line:
     file = place.work / "prompts" / "reviewer.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        agent_prompt(place.named(REVIEWER), "reviewer")
+        agent_prompt(place.load_named(REVIEWER), "reviewer")
     assert (caught.value.file, caught.value.line) == (str(file), line)
     assert words in caught.value.message
 
@@ -107,16 +107,16 @@ def test_a_mistake_in_a_prompt_has_its_line(place: ConfigPlace, text: str, line:
 @pytest.mark.parametrize("path", ["gone.yaml", '"a\\0b"', "x" * 5_000, "${NONE}"])
 def test_a_path_that_leads_nowhere_is_a_mistake(place: ConfigPlace, path: str) -> None:
     name_handler(place, path)
-    place.found(REVIEWER)
+    place.load_found(REVIEWER)
     with pytest.raises(ConfigError) as caught:
-        agent_prompt(place.named(REVIEWER.replace("prompts/reviewer.yaml", path)), "reviewer")
+        agent_prompt(place.load_named(REVIEWER.replace("prompts/reviewer.yaml", path)), "reviewer")
     assert (caught.value.file, caught.value.line) == (str(place.work / "mine.yaml"), 5)
     assert caught.value.message.startswith(f"{KEY}: ")
 
 
 def test_a_kind_without_a_prompt_uses_the_agents(place: ConfigPlace) -> None:
     name_handler(place, "handler.yaml")
-    settings = place.found(
+    settings = place.load_found(
         "chains: {}\nagents: {agent: {prompt: prompts/reviewer.yaml}, other: {description: x}, explore: {prompt: }}"
     )
     assert {agent_prompt(settings, name).system for name in ("agent", "other", "explore")} == {"Review."}
@@ -124,7 +124,7 @@ def test_a_kind_without_a_prompt_uses_the_agents(place: ConfigPlace) -> None:
     (place.work / "prompts" / "reviewer.yaml").symlink_to(place.home / "handler.yaml")
     with pytest.raises(ConfigError, match="leads out of"):
         agent_prompt(settings, "other")
-    none = place.named("agents: {agent: {prompt: null}, other: {description: x}}")
+    none = place.load_named("agents: {agent: {prompt: null}, other: {description: x}}")
     assert agent_prompt(none, "other") == agent_prompt(none, "agent") == AgentPrompt()
 
 
@@ -171,7 +171,7 @@ def lead_out(place: ConfigPlace, how: str = "upwards") -> None:
     ],
 )
 def test_a_found_kind_that_leads_out_needs_trust(place: ConfigPlace, text: str, key: str) -> None:
-    settings = place.found(f"chains: {{}}\n{text}")
+    settings = place.load_found(f"chains: {{}}\n{text}")
     assert [each.key for each in settings.untrusted_values] == [key]
     with pytest.raises(ConfigError, match=key):
         require_trust(settings)
@@ -181,7 +181,7 @@ def test_a_found_kind_that_leads_out_needs_trust(place: ConfigPlace, text: str, 
 def test_a_kind_within_the_folder_needs_no_trust(place: ConfigPlace) -> None:
     name_handler(place, "handler.yaml")
     more = "    tools: [shell]\n    model: offline\n    max_iterations: 3\n  max_depth: 2\n"
-    settings = place.found(REVIEWER + more)
+    settings = place.load_found(REVIEWER + more)
     assert settings.untrusted == ()
     assert uses_handler(settings)
     assert (settings.required_folder(KEY), settings.required_folder("agents.explore.prompt")) == (place.work, None)
@@ -190,7 +190,7 @@ def test_a_kind_within_the_folder_needs_no_trust(place: ConfigPlace) -> None:
 @pytest.mark.parametrize("how", LEADING_OUT)
 def test_a_handler_that_leads_out_needs_trust(place: ConfigPlace, how: str) -> None:
     name_handler(place, "handler.yaml")
-    found, named = place.found(REVIEWER), place.named(REVIEWER)
+    found, named = place.load_found(REVIEWER), place.load_named(REVIEWER)
     assert uses_handler(found)
     lead_out(place, how)
     assert uses_handler(named)
@@ -238,7 +238,7 @@ def test_trust_in_a_handler_excludes_the_prompts_path(place: ConfigPlace) -> Non
 def test_the_handler_of_a_prompt_outside_is_judged(place: ConfigPlace) -> None:
     file = place.home / "reviewer.yaml"
     file.write_text(f"{SYSTEM}interruption_prompt: handler.yaml\n")
-    settings = place.found(REVIEWER.replace("prompts/reviewer.yaml", "~/reviewer.yaml"))
+    settings = place.load_found(REVIEWER.replace("prompts/reviewer.yaml", "~/reviewer.yaml"))
     assert [(each.key, each.value, each.leads_to) for each in settings.untrusted_values] == [
         (KEY, "~/reviewer.yaml", str(file)),
         (f"{KEY}.interruption_prompt", "handler.yaml", str(place.home / "handler.yaml")),
@@ -254,7 +254,7 @@ def test_the_handler_of_a_prompt_outside_is_judged(place: ConfigPlace) -> None:
 @pytest.mark.parametrize("link", [link_prompt, link_folder])
 def test_a_prompt_that_becomes_a_link_needs_trust(place: ConfigPlace, link: Change) -> None:
     (place.home / "reviewer.yaml").write_text(SYSTEM.replace("Review", "Private"))
-    found, named = place.found(REVIEWER), place.named(REVIEWER)
+    found, named = place.load_found(REVIEWER), place.load_named(REVIEWER)
     assert agent_prompt(found, "reviewer").system == "Review."
     link(place)
     assert agent_prompt(named, "reviewer").system == "Private."
@@ -291,7 +291,7 @@ def test_judging_never_opens_a_device(place: ConfigPlace, what: str, monkeypatch
         return opening(path, *how, **more)
 
     monkeypatch.setattr(os, "open", record)
-    settings = place.found(REVIEWER)
+    settings = place.load_found(REVIEWER)
     assert (str(file) in opened) == file.is_file()
     # Of the links, one leads out of the folder, and the other never into it.
     assert settings.untrusted == ((KEY,) if file.is_symlink() else ())
@@ -304,7 +304,7 @@ def test_what_is_too_large_to_judge_is_refused(place: ConfigPlace) -> None:
     filler += "x" * (trust.MAX_JUDGED_CHARS - len(filler))
     (place.work / "prompts" / "filler.yaml").write_text(filler)
     lead_out(place)
-    settings = place.found(
+    settings = place.load_found(
         REVIEWER.replace("  reviewer:", "  filler: {description: x, prompt: prompts/filler.yaml}\n  reviewer:")
     )
     assert settings.untrusted == ()

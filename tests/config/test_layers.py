@@ -22,7 +22,7 @@ from chain.errors import ConfigError
 )
 def test_a_mistake_in_our_file_is_an_error(place: ConfigPlace, text: str, line: int, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as error:
-        place.found(text)
+        place.load_found(text)
     assert str(error.value).startswith(f"{place.work / 'config.yaml'}:{line}: ")
 
 

@@ -45,11 +45,11 @@ def test_the_built_in_values_equal_the_shipped_file(place: ConfigPlace) -> None:
     assert (shipped.agents.max_depth, shipped.agents.max_running, shipped.agents.max_kept) == (3, 8, 50)
     assert built_in.model_names == ("claude", "offline")
     assert (built_in.inbox_size, built_in.tool_timeout_s, built_in.tool_result_limit) == (10, 60.0, 30000)
-    assert (built_in.notify, built_in.state, place.named("notify: off").notify) == ("bell", "", "off")
+    assert (built_in.notify, built_in.state, place.load_named("notify: off").notify) == ("bell", "", "off")
     chain = built_in.chain()
     assert (chain.name, chain.model, chain.tools) == ("default", "claude", GROUPS)
     assert (chain.max_iterations, chain.timeout_s, chain.budget) == (100, None, Budget())
-    text, model = (defaults_folder() / "config.yaml").read_text(), place.named(definition(MODEL)).model("mine")
+    text, model = (defaults_folder() / "config.yaml").read_text(), place.load_named(definition(MODEL)).model("mine")
     assert model.values["max_tokens"] == 32_000
     for key in ("timeout_s", "idle_timeout_s", "retry_s"):
         assert f"# {key}: {model.values[key]:g} " in text, "the comments name the limits"
@@ -59,7 +59,7 @@ def test_the_shipped_example_of_a_kind_works(place: ConfigPlace) -> None:
     rows = (defaults_folder() / "config.yaml").read_text().splitlines()
     start = next(n for n, row in enumerate(rows) if row.strip() == "# reviewer:")
     text = "\n".join(["agents:", *(row.replace("# ", "", 1) for row in rows[start:])])
-    kind = place.named(text).kind("reviewer")
+    kind = place.load_named(text).kind("reviewer")
     assert None not in (kind.description, kind.prompt, kind.tools, kind.model, kind.max_iterations)
 
 
@@ -72,7 +72,7 @@ def test_the_first_existing_file_is_used(place: ConfigPlace) -> None:
     assert place.load().chain().max_iterations == 5
     (place.home / "xdg/chain/config.yaml").write_text(chain_with(4))
     assert place.load(environ={"XDG_CONFIG_HOME": str(place.home / "xdg")}).chain().max_iterations == 4
-    place.found(chain_with(3))
+    place.load_found(chain_with(3))
     assert place.load().chain().max_iterations == 3
     (place.work / "elsewhere.yaml").write_text(chain_with(2))
     assert place.load(environ={"CHAIN_CONFIG": "elsewhere.yaml"}).chain().max_iterations == 2
@@ -87,38 +87,38 @@ def test_a_named_file_must_exist(place: ConfigPlace, environ: dict[str, str]) ->
 
 
 def test_a_named_file_needs_no_chains(place: ConfigPlace) -> None:
-    assert place.named("inbox: {size: 3}").inbox_size == 3
-    assert place.named("").inbox_size == 10
+    assert place.load_named("inbox: {size: 3}").inbox_size == 3
+    assert place.load_named("").inbox_size == 10
 
 
 # Merging
 
 
 def test_a_missing_value_is_the_shipped_one(place: ConfigPlace) -> None:
-    got = place.named(chain_with(5), KEY)
+    got = place.load_named(chain_with(5), KEY)
     assert got.chain().max_iterations == 5
     assert got.chain().system_prompt == defaults_folder() / "prompts/system.yaml"
     assert got.model().label == place.load(environ=KEY).model().label
 
 
 def test_a_shipped_model_is_merged_key_by_key(place: ConfigPlace) -> None:
-    model = place.named(definition("max_tokens: 99", "claude"), KEY).model("claude")
+    model = place.load_named(definition("max_tokens: 99", "claude"), KEY).model("claude")
     assert tuple(model.values[key] for key in ("max_tokens", "provider", "api_key")) == (99, "anthropic", "sk-secret")
-    model = place.named(definition(MODEL, "offline"), KEY).model("offline")
+    model = place.load_named(definition(MODEL, "offline"), KEY).model("offline")
     assert (model.label, model.files) == ("m", {}), "another provider replaces the whole definition"
 
 
 def test_a_new_chain_inherits_from_the_default(place: ConfigPlace) -> None:
-    got = place.named("chains: {review: {tools: [files]}, other: {}}")
+    got = place.load_named("chains: {review: {tools: [files]}, other: {}}")
     assert (got.chain("review").tools, got.chain("review").max_iterations) == (("files",), 100)
     assert set(got.chain_names) == {"default", "review", "other"}
     assert got.chain().name == "default"
-    assert place.named("chains: {review: {}}").chain().name == "review"
-    assert place.named("chains: {review: {}, default: {}}").chain().name == "default"
+    assert place.load_named("chains: {review: {}}").chain().name == "review"
+    assert place.load_named("chains: {review: {}, default: {}}").chain().name == "default"
 
 
 def test_the_default_model_fills_chains_without_one(place: ConfigPlace) -> None:
-    got = place.named("models: {default: offline}\nchains: {a: {}, b: {model: claude}, default: {}}")
+    got = place.load_named("models: {default: offline}\nchains: {a: {}, b: {model: claude}, default: {}}")
     assert [got.chain(name).model for name in ("a", "b", "default")] == ["offline", "claude", "offline"]
 
 
@@ -145,12 +145,12 @@ def test_kinds_are_merged_with_the_shipped_ones(
     place: ConfigPlace, text: str, bounds: dict[str, int], kinds: list[KindSettings]
 ) -> None:
     merged = {**SHIPPED_KINDS, **{kind.name: kind for kind in kinds}}
-    assert place.named(text).agents == AgentsSettings(**bounds, kinds=tuple(merged.values()))
+    assert place.load_named(text).agents == AgentsSettings(**bounds, kinds=tuple(merged.values()))
 
 
 @pytest.mark.parametrize("name", ["a-1", "Explore", "mains", "_", "x" * 56])
 def test_a_kind_may_have_this_name(place: ConfigPlace, name: str) -> None:
-    assert place.named(f"agents: {{{name}: {{description: x}}}}").kind_names == (*SHIPPED_KINDS, name)
+    assert place.load_named(f"agents: {{{name}: {{description: x}}}}").kind_names == (*SHIPPED_KINDS, name)
 
 
 # Values
@@ -167,7 +167,7 @@ def test_a_path_is_relative_to_its_file(place: ConfigPlace) -> None:
     assert got.chain().system_prompt == folder / "p/s.yaml"
     assert got.chain().interruption_prompt == place.home / "i.yaml"
     assert got.model("s").files["script"] == Path("/abs/rules.yaml")
-    chain = place.named("chains: {default: {system_prompt: null, interruption_prompt: ''}}").chain()
+    chain = place.load_named("chains: {default: {system_prompt: null, interruption_prompt: ''}}").chain()
     assert (chain.system_prompt, chain.interruption_prompt) == (None, None)
 
 
@@ -191,7 +191,9 @@ def test_every_setting_of_a_model_is_read(place: ConfigPlace) -> None:
     body = {"top_k": 3, "metadata": {"user_id": "${WHO}", "tags": ["${WHO}", 1]}}
     more = {"stop_sequences": ["END", "\n\nHuman:"], "extra_body": body, "extra_headers": {"X-Team": "${WHO}"}}
     written = {**plain, **more, "price": {"input": 3, "output": 15, "cache_write": 4}}
-    model = place.named(yaml.safe_dump({"models": {"definitions": {"full": written}}}), {"WHO": "me"}).model("full")
+    model = place.load_named(yaml.safe_dump({"models": {"definitions": {"full": written}}}), {"WHO": "me"}).model(
+        "full"
+    )
     assert model.retries == Retries(1, 90)
     assert model.values == {
         **plain,
@@ -214,12 +216,15 @@ agents:
     max_iterations: "${N}"
 """
     environ = {"WHO": "me", "DIR": "prompts", "M": "claude", "N": "15"}
-    got, prompt = place.named(text, environ), place.work / "prompts/reviewer.yaml"
+    got, prompt = place.load_named(text, environ), place.work / "prompts/reviewer.yaml"
     assert got.agents.max_kept == 9
     assert got.kind("reviewer") == KindSettings(
         "reviewer", "Reads a change\n  for me", prompt, ("files", "me"), "claude", 15
     )
-    for got in (place.named(text, environ, model="offline"), place.named(text, {**environ, "CHAIN_MODEL": "offline"})):
+    for got in (
+        place.load_named(text, environ, model="offline"),
+        place.load_named(text, {**environ, "CHAIN_MODEL": "offline"}),
+    ):
         assert got.kind("reviewer").model is got.agents.kinds[-1].model is None, "a given model overrides the kind's"
 
 
@@ -235,14 +240,14 @@ agents:
     ],
 )
 def test_a_price_belongs_to_one_model(place: ConfigPlace, keys: str, price: tuple[float, ...] | None) -> None:
-    found = place.named(definition(keys, "claude"), KEY).model("claude").values["price"]
+    found = place.load_named(definition(keys, "claude"), KEY).model("claude").values["price"]
     assert (None if found is None else astuple(found)[:4]) == price
     if "price" in keys:
         assert astuple(found)[4] == ("2026-01-02" if "as_of" in keys else "")
 
 
 def test_a_budget_is_read(place: ConfigPlace) -> None:
-    got = place.named("chains: {default: {budget: {max_tokens: 1000, max_cost_usd: 0.5}}}")
+    got = place.load_named("chains: {default: {budget: {max_tokens: 1000, max_cost_usd: 0.5}}}")
     assert got.chain().budget == Budget(max_tokens=1000, max_cost_usd=0.5)
 
 
@@ -251,17 +256,17 @@ def test_a_budget_is_read(place: ConfigPlace) -> None:
 
 def test_a_variable_may_hold_a_number_or_bool(place: ConfigPlace) -> None:
     text = definition(f"{MODEL}, max_tokens: '${{N}}', timeout_s: '${{T:-2.5}}', system_messages: '${{S}}'")
-    model = place.named(text, {"N": "7", "S": "true"}).model("mine")
+    model = place.load_named(text, {"N": "7", "S": "true"}).model("mine")
     assert [model.values[key] for key in ("max_tokens", "timeout_s", "system_messages")] == [7, 2.5, True]
     for number in ("9" * 400, "9" * 5000, "inf", "nan", "1e400"):
         for key in ("timeout_s", "max_tokens", "temperature"):
-            error = place.refusal(definition(f"{MODEL}, {key}: '${{N}}'"), {"N": number})
+            error = place.load_error(definition(f"{MODEL}, {key}: '${{N}}'"), {"N": number})
             assert f"models.definitions.mine.{key}: expected a " in str(error)
             assert "found '${N}'" in str(error)
 
 
 def test_a_missing_variable_matters_when_used(place: ConfigPlace) -> None:
-    got = place.named(
+    got = place.load_named(
         definition("provider: anthropic, model: '${NONE}'") + "agents: {r: {description: '${NONE}'}}", KEY
     )
     assert got.model("claude").values["api_key"] == "sk-secret"
@@ -270,7 +275,9 @@ def test_a_missing_variable_matters_when_used(place: ConfigPlace) -> None:
         got.model("mine")
     with pytest.raises(ConfigError, match=r"mine\.yaml:4: .*the environment variable NONE is not set"):
         _ = got.agents
-    assert place.named("chains: {default: {max_iterations: '${NONE}'}}", max_iterations=5).chain().max_iterations == 5
+    assert (
+        place.load_named("chains: {default: {max_iterations: '${NONE}'}}", max_iterations=5).chain().max_iterations == 5
+    )
 
 
 # Keys and addresses
@@ -287,10 +294,10 @@ def test_a_missing_key_is_reported_when_required(place: ConfigPlace, environ: di
     with pytest.raises(ConfigError) as caught:
         got.model().require_key()
     assert str(caught.value) == "no API key: set ANTHROPIC_API_KEY or use --model offline"
-    model = place.named(definition(f"{MODEL}, api_key: '${{TEAM_KEY}}'"), KEY).model("mine")
+    model = place.load_named(definition(f"{MODEL}, api_key: '${{TEAM_KEY}}'"), KEY).model("mine")
     with pytest.raises(ConfigError, match="set TEAM_KEY or use"):
         model.require_key()
-    got = place.named(definition(f"{MODEL}, base_url: '{LOCAL}', api_key: '${{TEAM_KEY}}'"))
+    got = place.load_named(definition(f"{MODEL}, base_url: '{LOCAL}', api_key: '${{TEAM_KEY}}'"))
     with pytest.raises(ConfigError, match="variable TEAM_KEY is not set"):
         got.model("mine")
 
@@ -316,13 +323,13 @@ def test_a_missing_key_is_reported_when_required(place: ConfigPlace, environ: di
 def test_a_key_goes_to_its_own_address(
     place: ConfigPlace, name: str, more: str, environ: dict[str, str], address: str | None, key: str | None
 ) -> None:
-    model = place.named(definition(MODEL + more, name), environ).model(name)
+    model = place.load_named(definition(MODEL + more, name), environ).model(name)
     assert (model.values["base_url"], model.values["api_key"]) == (address, key)
     model.require_key()
 
 
 def test_the_environments_address_and_token(place: ConfigPlace) -> None:
-    found = place.found(f"chains: {{}}\n{definition(MODEL)}", GATEWAY)
+    found = place.load_found(f"chains: {{}}\n{definition(MODEL)}", GATEWAY)
     assert not found.untrusted_values, "they are the user's own"
     assert found.model("mine").values["base_url"] == URL
     assert "ANTHROPIC_AUTH_TOKEN" in found.key_variables, "commands must not get it"
@@ -332,14 +339,14 @@ def test_the_environments_address_and_token(place: ConfigPlace) -> None:
 
 def test_no_secret_is_in_an_error_or_repr(place: ConfigPlace) -> None:
     for text in ("base_url: '${SECRET}'", "max_tokens: '${SECRET}'", "api_key: '${SECRET}\n\n  x'"):
-        assert "hunter2" not in str(place.refusal(definition(f"{MODEL}, {text}"), {"SECRET": "hunter2"}))
-    assert "hunter2" not in str(place.refusal("models: {default: '${SECRET}'}", {"SECRET": "hunter2"}))
+        assert "hunter2" not in str(place.load_error(definition(f"{MODEL}, {text}"), {"SECRET": "hunter2"}))
+    assert "hunter2" not in str(place.load_error("models: {default: '${SECRET}'}", {"SECRET": "hunter2"}))
     for text in ("api_key: {sk-secret: 1}", "api_key: 1234567", "extra_headers: sk-secret"):
-        error = str(place.refusal(definition(f"{MODEL}, {text}")))
+        error = str(place.load_error(definition(f"{MODEL}, {text}")))
         assert "sk-secret" not in error
         assert "1234567" not in error
     text = definition(f"{MODEL}, api_key: sk-secret, extra_headers: {{Authorization: sk-secret}}")
-    got = place.named(text, {"OTHER": "sk-secret"})
+    got = place.load_named(text, {"OTHER": "sk-secret"})
     assert got.model("mine").values["api_key"] == "sk-secret"
     assert "sk-secret" not in repr(got) + repr(got.model("mine"))
 
@@ -365,12 +372,12 @@ def test_flags_beat_environment_beats_file(place: ConfigPlace) -> None:
         return got.chain().model, got.chain().name, got.chain().max_iterations, got.allow, got.state
 
     from_environment = ("claude", "other", 4, ("b", "c"), "redis://variable/0")
-    assert values(place.named(text)) == ("offline", "default", 3, ("a",), "redis://file/0")
-    assert values(place.named(text, environ)) == from_environment
-    assert values(place.named(text, environ, **flags)) == ("offline", "default", 5, ("d", "e", "f"), "redis://x/0")
+    assert values(place.load_named(text)) == ("offline", "default", 3, ("a",), "redis://file/0")
+    assert values(place.load_named(text, environ)) == from_environment
+    assert values(place.load_named(text, environ, **flags)) == ("offline", "default", 5, ("d", "e", "f"), "redis://x/0")
     nothing: dict[str, object] = {**dict.fromkeys(flags), "allow": []}
-    assert values(place.named(text, environ, **nothing)) == from_environment
-    assert place.named(text, {"A": "x"}, allow=["shell(echo ${A})"]).allow == ("shell(echo ${A})",)
+    assert values(place.load_named(text, environ, **nothing)) == from_environment
+    assert place.load_named(text, {"A": "x"}, allow=["shell(echo ${A})"]).allow == ("shell(echo ${A})",)
 
 
 @pytest.mark.parametrize(
@@ -424,9 +431,9 @@ def test_every_value_has_a_source(place: ConfigPlace) -> None:
         "agents.explore.model": "default",
         "agents.max_depth": "default",
     }
-    got = place.named(text, environ, model="offline", allow=["shell"])
+    got = place.load_named(text, environ, model="offline", allow=["shell"])
     assert {key: got.source(key) for key in sources} == sources
-    assert place.named(text, environ).source("agents.reviewer.model") == "mine.yaml:11, M"
+    assert place.load_named(text, environ).source("agents.reviewer.model") == "mine.yaml:11, M"
 
 
 # Mistakes
@@ -486,7 +493,7 @@ def test_every_value_has_a_source(place: ConfigPlace) -> None:
     ],
 )
 def test_a_mistake_names_its_file_and_line(place: ConfigPlace, text: str, line: int, words: str) -> None:
-    error = place.refusal(text)
+    error = place.load_error(text)
     assert (error.file, error.line) == (str(place.work / "mine.yaml"), line)
     assert words in error.message
 
@@ -520,7 +527,7 @@ nearly_valid = st.builds(
 @given(values | nearly_valid, st.dictionaries(st.sampled_from(["A", "HOME"]), st.text(max_size=5), max_size=2))
 def test_any_yaml_is_read_or_a_mistake(place: ConfigPlace, content: object, environ: dict[str, str]) -> None:
     text = yaml.safe_dump(content)
-    for read in (place.named, place.found):
+    for read in (place.load_named, place.load_found):
         try:
             got = read(text, environ)
             for name in got.chain_names:

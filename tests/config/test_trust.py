@@ -57,7 +57,7 @@ def definition(text: str, name: str = "claude") -> str:
 def test_a_found_file_needs_trust_for_these_keys(place: ConfigPlace, text: str, keys: list[str]) -> None:
     text = text if "chains:" in text else f"{text}\nchains: {{}}\n"
     environ = {**KEY, "AWS_SECRET": "s"}
-    got = place.found(text, environ)
+    got = place.load_found(text, environ)
     assert list(got.untrusted) == keys
     with pytest.raises(ConfigError) as caught:
         require_trust(got)
@@ -87,7 +87,7 @@ def test_a_found_file_needs_trust_for_these_keys(place: ConfigPlace, text: str, 
     ],
 )
 def test_a_found_file_may_set_what_is_harmless(place: ConfigPlace, text: str) -> None:
-    got = place.found(text, KEY)
+    got = place.load_found(text, KEY)
     assert got.untrusted == ()
     assert got.model("claude").values["api_key"] == "sk-secret"
     require_trust(got)
@@ -125,7 +125,7 @@ chains: {}
 
 
 def test_each_value_is_shown_as_written(place: ConfigPlace) -> None:
-    got = place.found(HOSTILE, {"ANTHROPIC_API_KEY": "sk-secret", "GH_TOKEN": "gh-secret"})
+    got = place.load_found(HOSTILE, {"ANTHROPIC_API_KEY": "sk-secret", "GH_TOKEN": "gh-secret"})
     assert [(each.line, each.key, each.value) for each in got.untrusted_values] == [
         (5, f"{CLAUDE}.base_url", "https://evil.example/v1"),
         (6, f"{CLAUDE}.api_key", "${ANTHROPIC_API_KEY:-x}"),
@@ -159,13 +159,13 @@ def test_each_value_is_shown_as_written(place: ConfigPlace) -> None:
     ],
 )
 def test_a_value_that_would_mislead_is_quoted(place: ConfigPlace, text: str, shown: str) -> None:
-    (each,) = place.found(f"{text}chains: {{}}\n").untrusted_values
+    (each,) = place.load_found(f"{text}chains: {{}}\n").untrusted_values
     assert each.value == shown
 
 
 def test_the_target_of_a_link_is_shown(place: ConfigPlace) -> None:
     (place.work / "prompt.yaml").symlink_to(place.home / "id_rsa")
-    got = place.found("chains: {default: {system_prompt: prompt.yaml, interruption_prompt: '${X}/a'}}")
+    got = place.load_found("chains: {default: {system_prompt: prompt.yaml, interruption_prompt: '${X}/a'}}")
     assert {each.key: (each.value, each.leads_to) for each in got.untrusted_values} == {
         "chains.default.system_prompt": ("prompt.yaml", str(place.home / "id_rsa")),
         "chains.default.interruption_prompt": ("${X}/a", ""),
@@ -191,7 +191,7 @@ def test_a_file_that_becomes_a_link_is_refused(place: ConfigPlace, name: str, wa
     for each, text in GOOD_FILES.items():
         (place.work / each).write_text(text)
         (place.home / each).write_text(text.replace("mine", "private"))
-    got = getattr(place, way)(NAMING_FILES)
+    got = getattr(place, f"load_{way}")(NAMING_FILES)
     require_trust(got)
 
     def read_handler() -> None:
@@ -221,21 +221,21 @@ ALLOWING = "chains: {}\ntools: {allow: [shell]}\n"
 
 def test_trust_is_stored_by_content(place: ConfigPlace, tmp_path: Path) -> None:
     text = "chains: {default: {system_prompt: p.yaml}}\ntools: {allow: [shell]}\n"
-    trusted = remember_trust(place.found(text), state_folder({"HOME": str(place.home)}))
+    trusted = remember_trust(place.load_found(text), state_folder({"HOME": str(place.home)}))
     assert trusted.untrusted == ()
     assert trusted.model("offline").values["provider"] == "scripted"
-    assert place.load().untrusted == place.found(f"# the same\n{text}").untrusted == ()
-    assert place.found("chains: {}\ntools: {allow: [shell, write_file]}").untrusted == ("tools.allow",)
+    assert place.load().untrusted == place.load_found(f"# the same\n{text}").untrusted == ()
+    assert place.load_found("chains: {}\ntools: {allow: [shell, write_file]}").untrusted == ("tools.allow",)
     clone = tmp_path / "clone"
     clone.mkdir()
-    assert ConfigPlace(place.home, clone).found(text).untrusted == ()
+    assert ConfigPlace(place.home, clone).load_found(text).untrusted == ()
     (clone / "p.yaml").symlink_to(place.home / "secret")
-    assert ConfigPlace(place.home, clone).found(text).untrusted == ("tools.allow", "chains.default.system_prompt")
+    assert ConfigPlace(place.home, clone).load_found(text).untrusted == ("tools.allow", "chains.default.system_prompt")
 
 
 def test_only_the_owner_can_read_stored_trust(place: ConfigPlace) -> None:
     environ = {"XDG_STATE_HOME": str(place.home / "state")}
-    state, got = place.home / "state" / "chain", place.found(ALLOWING, environ)
+    state, got = place.home / "state" / "chain", place.load_found(ALLOWING, environ)
     old = os.umask(0)
     try:
         remember_trust(got, state)
@@ -251,13 +251,13 @@ def test_only_the_owner_can_read_stored_trust(place: ConfigPlace) -> None:
 
 
 def test_a_relative_state_folder_is_ignored(place: ConfigPlace) -> None:
-    remember_trust(place.found(ALLOWING), place.work / "planted" / "chain")
+    remember_trust(place.load_found(ALLOWING), place.work / "planted" / "chain")
     assert place.load(environ={"XDG_STATE_HOME": "planted"}).untrusted == ("tools.allow",)
 
 
 def test_trust_that_cannot_be_stored_is_an_error(place: ConfigPlace) -> None:
     (place.work / "file").write_text("")
     with pytest.raises(UserError, match="cannot be stored"):
-        remember_trust(place.found(ALLOWING), place.work / "file" / "state")
+        remember_trust(place.load_found(ALLOWING), place.work / "file" / "state")
     with pytest.raises(ConfigError, match="set HOME"):
         state_folder({})

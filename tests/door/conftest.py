@@ -34,7 +34,7 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
 @pytest.fixture
 async def session(gates: Gates, options: dict[str, Any]) -> AsyncIterator[Session]:
     """Yield a session whose run calls three tools, which wait at the gates ``a``, ``b`` and ``c``."""
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=make_settings(**options)) as session:
+    async with open_session(THREE_TOOLS, tools=gates.tools, settings=make_settings(**options)) as session:
         yield session
 
 

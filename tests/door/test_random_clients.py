@@ -162,14 +162,14 @@ def test_each_client_receives_what_concerns_it(
     model: list[Step], acts: list[tuple[int, int]], typed: list[tuple[int, str]], limit: dict[str, int]
 ) -> None:
     async def main() -> None:
-        use, tools = make_settings(**limit), [*TOOLS, *ASKING_TOOLS]
-        async with open_session(RandomModel(list(model)), tools=tools, use=use, interactive=True) as session:
+        settings, tools = make_settings(**limit), [*TOOLS, *ASKING_TOOLS]
+        async with open_session(RandomModel(list(model)), tools=tools, settings=settings, interactive=True) as session:
             with TemporaryDirectory() as folder:
                 async with open_door(session, Path(folder)) as door:
                     places = Places(session, door)
                     session.chain.listen(user := ActingUser(session, typed, also_idle=True))
                     session.chain.submit("Do the task")
-                    user.at_once()
+                    user.perform_first()
                     for place, act in acts:
                         await places.act(place, ACTS[act])
                     await places.refuse_questions()

@@ -114,7 +114,7 @@ async def test_a_refused_line_hides_no_other_line(
     await client.send_line("then: the next", id="same")
     await other.send_line("use B", id="same")
     assert running.chain.submit("use C", id="same", origin="json").what == "refused"
-    gates.let_all()
+    gates.open_all()
     await running.chain.wait_idle()
     assert line_rows(client) == [("same", "line_queued"), ("same", "delivered")]
     assert line_rows(other) == [("same", "line_refused"), ("same", "refused")]
@@ -203,7 +203,7 @@ async def test_clients_receive_the_end_of_a_cut_run(tmp_path: Path) -> None:
             await watcher.send({"type": "watch"})
             await start_run(session, gates, "a")
             await sender.send_line("use B", id="b")
-            gates.let_all()
+            gates.open_all()
         assert line_rows(sender) == [("b", "line_queued"), ("b", "returned")]
         *_, last = watcher.rows
         assert (last["type"], last["status"]) == ("result", "interrupted")

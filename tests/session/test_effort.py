@@ -76,7 +76,7 @@ async def test_a_refused_effort_is_omitted_with_a_notice() -> None:
 
 async def test_the_effort_of_a_handler_prompt_comes_first() -> None:
     handler = "messages: [{role: system, content: Be brief.}]\nconfig: {effort: low}"
-    async with open_session(EffortModel("low"), tools=[look], use=make_settings(handler=handler)) as session:
+    async with open_session(EffortModel("low"), tools=[look], settings=make_settings(handler=handler)) as session:
         session.chain.use_effort("high")
         call_at_event(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
         await session.run("one")
@@ -88,7 +88,7 @@ async def test_the_effort_of_a_handler_prompt_comes_first() -> None:
 
 
 async def test_child_agents_use_the_effort() -> None:
-    async with open_session(EffortModel(tool="agent"), tools=[look], use=tree_settings()) as session:
+    async with open_session(EffortModel(tool="agent"), tools=[look], settings=tree_settings()) as session:
         session.chain.use_effort("high")
         await session.run("one")
         assert session.of(events.AgentStarted)

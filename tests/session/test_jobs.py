@@ -170,7 +170,9 @@ async def test_a_killed_job_starts_no_run() -> None:
 async def test_the_handler_prompt_leaves_job_lines_unchanged(line: str) -> None:
     gate = Gate()
     handler = "messages: [{role: user, content: 'SAID: ${message}'}, {role: system, content: Answer it.}]"
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=make_settings(handler=handler, inbox_size=1)) as session:
+    async with open_session(
+        TWO_STEPS, tools=[gate.tool], settings=make_settings(handler=handler, inbox_size=1)
+    ) as session:
         await start_run(session, gate)
         session.chain.jobs.start("main", "call", "make", job_that_ends(1, "[sandbox: network denied]"), wakes=False)
         await wait_all_tasks_blocked()
@@ -182,8 +184,8 @@ async def test_the_handler_prompt_leaves_job_lines_unchanged(line: str) -> None:
 
 
 async def test_no_handler_rule_matches_output_of_jobs() -> None:
-    gate, use = Gate(), make_settings(handler="rules: [{match: begins, action: stop}]")
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
+    gate, settings = Gate(), make_settings(handler="rules: [{match: begins, action: stop}]")
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=settings) as session:
         await start_run(session, gate)
         session.chain.jobs.start("main", "call", "begins @config.yaml", job_that_ends(0), wakes=False)
         await wait_all_tasks_blocked()
@@ -269,7 +271,7 @@ async def test_a_failed_job_is_reported() -> None:
 async def test_the_jobs_of_a_child_end_with_it() -> None:
     jobs, gate = ControlledJobs(), Gate()
     task = task_of([["agent", {"task": task_of([["work", {"name": "a"}], ["work", {"name": "b"}], ["wait", {}]])}]])
-    async with open_session(Obedient(), tools=[jobs.tool, gate.tool], use=make_settings(agents=True)) as session:
+    async with open_session(Obedient(), tools=[jobs.tool, gate.tool], settings=make_settings(agents=True)) as session:
         session.chain.submit(task)
         await gate.started.wait()
         await jobs.end("b")

@@ -240,7 +240,7 @@ REFUSED_REPLIES = {
 async def test_settings_omitted_after_a_refusal_are_no_difference(case: str, autojump_clock: MockClock) -> None:
     handler = "messages: [{role: system, content: Be brief.}]\nconfig: {effort: low, max_tokens: 9}"
     model = RandomModel([Step((ToolCall("c0", "note", {"text": "x"}),)), REFUSED_REPLIES[case]])
-    async with open_session(model, tools=[note_tool([])], use=make_settings(handler=handler)) as session:
+    async with open_session(model, tools=[note_tool([])], settings=make_settings(handler=handler)) as session:
         call_at_event(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
         await session.run("Do the task")
     before_line, refused, repeated, *_ = (request.overrides.values for request in session.model.requests)
@@ -262,8 +262,8 @@ async def test_a_question_in_an_empty_reply_is_replayed(autojump_clock: MockCloc
 
 
 async def test_no_handler_rule_matches_a_query() -> None:
-    use = make_settings(handler="rules: [{match: task, action: stop}]")
-    async with open_session("rules: [{text: Done.}]", use=use) as session:
+    settings = make_settings(handler="rules: [{match: task, action: stop}]")
+    async with open_session("rules: [{text: Done.}]", settings=settings) as session:
         await session.run("Do the task")
     check_replays(session)
 
@@ -273,8 +273,8 @@ async def test_no_handler_rule_matches_a_query() -> None:
 
 def test_a_crash_at_any_record_is_no_difference() -> None:
     async def check(data: bytes) -> None:
-        use = tree_settings(max_iterations=20, worker=4, explore=6)
-        async with reopen(data, tools=TOOLS, use=use, interactive=True) as session:
+        settings = tree_settings(max_iterations=20, worker=4, explore=6)
+        async with reopen(data, tools=TOOLS, settings=settings, interactive=True) as session:
             session.chain.submit("and the next")
             await wait_quiet(session)
         check_replays(session)

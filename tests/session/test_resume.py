@@ -19,7 +19,7 @@ from support.crashes import ANSWER, check_conversations, check_needs_no_repair, 
 from support.disks import FullDisk, MemoryFile
 from support.eventful import eventful_session
 from support.examples import sample_in_short_run, sharded
-from support.gate import Gate, finish_run, kill_session, leave_session, start_run
+from support.gate import REFUSES_RESULT, Gate, finish_run, kill_session, leave_session, start_run
 from support.sessions import make_settings, open_session, wait_quiet
 from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from support.users import ActingUser, AnsweringUser
@@ -183,7 +183,7 @@ JOURNALS: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("name", JOURNALS)
 def test_every_prefix_of_a_journal_shows_complete_runs(name: str) -> None:
     async def check(data: bytes) -> None:
-        async with reopen(data, interactive=True, use=tree_settings()) as session:
+        async with reopen(data, interactive=True, settings=tree_settings()) as session:
             past = session.resumed.past
             waiting = {accepted.id for accepted in session.chain.lines.waiting}
         check_ends(past)
@@ -285,9 +285,6 @@ async def test_a_restart_does_not_change_the_next_run(lines: list[str], query: s
     assert receipts_after_restart == receipts
 
 
-REFUSES_RESULT = "rules: [{when: {tool: wait}, text: No., stop_reason: refusal}, {text: Wait., tools: [{name: wait}]}]"
-
-
 async def test_a_crash_in_a_refusal_returns_its_lines() -> None:
     gate = Gate()
     async with open_session(REFUSES_RESULT, tools=[gate.tool], interactive=True) as session:
@@ -327,8 +324,8 @@ async def session_with_finished_agents(count: int, kind: str) -> bytes:
     """Return the journal of a session in which agents of a kind finished their work."""
     calls = [{"name": kind, "input": {"task": f"part {n}"}} for n in range(1, count + 1)]
     rules = {"rules": [{"when": {"user": "Do the task", "step": 1}, "tools": calls}, {"text": "Done."}]}
-    use = make_settings(agents=True, kinds=KINDS, files=KIND_FILES, max_running=count)
-    async with open_session(json.dumps(rules), use=use) as session:
+    settings = make_settings(agents=True, kinds=KINDS, files=KIND_FILES, max_running=count)
+    async with open_session(json.dumps(rules), settings=settings) as session:
         await session.run("Do the task")
         assert len(session.of(events.AgentEnded)) == count
     return session.file.data
@@ -336,16 +333,16 @@ async def session_with_finished_agents(count: int, kind: str) -> bytes:
 
 async def test_the_latest_finished_agents_can_be_asked() -> None:
     data = await session_with_finished_agents(5, "explore")
-    async with reopen(data, use=make_settings(agents=True, max_kept=2)) as session:
+    async with reopen(data, settings=make_settings(agents=True, max_kept=2)) as session:
         assert [view.name for view in session.chain.agents] == ["main", "explore-4", "explore-5"]
 
 
 async def test_an_agent_at_work_gets_the_note() -> None:
     async with open_agents() as agents:
-        await agents.begin([start("agent", [WAIT])])
+        await agents.start_run([start("agent", [WAIT])])
         data = agents.session.file.data
-        await agents.finish()
-    async with reopen(data, use=make_settings(agents=True)) as session:
+        await agents.finish_run()
+    async with reopen(data, settings=make_settings(agents=True)) as session:
         pass
     _, loaded = load_crashed(session.file.data)
     *_, last_message = loaded.state.agents["agent-1"].history.conversation.messages
@@ -355,7 +352,7 @@ async def test_an_agent_at_work_gets_the_note() -> None:
 @pytest.mark.parametrize(("kinds", "has_notice"), [(KINDS, False), ("{}", True)], ids=["kind exists", "kind removed"])
 async def test_agents_of_a_removed_kind_are_named(kinds: str, has_notice: bool) -> None:
     data = await session_with_finished_agents(2, "reviewer")
-    async with reopen(data, use=make_settings(agents=True, kinds=kinds, files=KIND_FILES)) as session:
+    async with reopen(data, settings=make_settings(agents=True, kinds=kinds, files=KIND_FILES)) as session:
         assert has_notice == any(
             change.startswith("2 agents of the kind reviewer can no longer be asked: ")
             for change in session.resumed.changes
@@ -477,9 +474,9 @@ def test_a_tree_resumes_after_two_crashes(tree: Tree, at: list[tuple[int, str]],
     """``parts``: the part of the records that each program writes before its crash."""
 
     async def play() -> None:
-        use = tree_settings()
+        settings = tree_settings()
         async with (
-            open_session(TreeModel(tree), tools=TREE_TOOLS, use=use, file=MemoryFile()) as session,
+            open_session(TreeModel(tree), tools=TREE_TOOLS, settings=settings, file=MemoryFile()) as session,
             trio.open_nursery() as nursery,
         ):
             session.chain.listen(ActingUser(session, at))
@@ -493,10 +490,10 @@ def test_a_tree_resumes_after_two_crashes(tree: Tree, at: list[tuple[int, str]],
         for part in parts:
             data = data[: size_at_resume + int((len(data) - size_at_resume) * part)]
             size_at_resume = len(data)
-            async with reopen(data, TreeModel(tree), tools=TREE_TOOLS, use=use) as resumed:
+            async with reopen(data, TreeModel(tree), tools=TREE_TOOLS, settings=settings) as resumed:
                 pass
             data = resumed.file.data
-        async with reopen(data, TreeModel(tree, "other"), tools=TREE_TOOLS, use=use) as last:
+        async with reopen(data, TreeModel(tree, "other"), tools=TREE_TOOLS, settings=settings) as last:
             last.chain.submit("and the next")
             await wait_quiet(last)
             check_resumed(last)

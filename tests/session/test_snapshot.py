@@ -69,7 +69,7 @@ async def test_a_repeated_id_removes_no_waiting_line() -> None:
 async def test_the_snapshot_has_agents_until_they_end() -> None:
     waiters = Waiters()
     async with open_session(
-        Obedient(), tools=[waiters.tool, delegate_twice], use=make_settings(agents=True)
+        Obedient(), tools=[waiters.tool, delegate_twice], settings=make_settings(agents=True)
     ) as session:
         session.chain.submit(task_of([["delegate_twice", {"task": task_of([WAIT])}]]))
         await wait_all_tasks_blocked()
@@ -142,8 +142,8 @@ class _Subscriber:
 )
 def test_a_late_subscriber_knows_as_much_as_others(drawn: list[Step], lines: list[tuple[int, str]]) -> None:
     async def main() -> None:
-        use = make_settings(max_iterations=6)
-        async with open_session(RandomModel(drawn), tools=ASKING_TOOLS, use=use) as session:
+        settings = make_settings(max_iterations=6)
+        async with open_session(RandomModel(drawn), tools=ASKING_TOOLS, settings=settings) as session:
             await follow(session, lines)
 
     random.seed(0)  # for the random pauses before retries
@@ -170,7 +170,7 @@ async def follow(session: Session, lines: list[tuple[int, str]]) -> None:
     acts = ActingUser(session, lines)
     session.chain.listen(acts)
     session.chain.submit("Do the task")
-    acts.at_once()
+    acts.perform_first()
     await wait_quiet(session)
     assert late_subscribers
 

@@ -66,7 +66,7 @@ async def test_undo_restores_files_and_the_conversation(place: Place) -> None:
 
 
 async def test_an_undone_run_cannot_be_continued(place: Place) -> None:
-    place.use = make_settings(allow="write_file", max_iterations=1)
+    place.settings = make_settings(allow="write_file", max_iterations=1)
     async with place.open() as chain:
         await place.ask(chain, "set a a1")
         assert chain.state.is_at_limit

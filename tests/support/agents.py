@@ -100,7 +100,7 @@ class Waiters:
 
     started: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
     open: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
-    heard: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    adjustments: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def tool(self) -> Tool:
@@ -109,7 +109,7 @@ class Waiters:
             """Wait for the test."""
             self.started[ctx.agent].set()
             await self.open[ctx.agent].wait()
-            self.heard[ctx.agent] += [a.value for a in (await ctx.safe_point("here")).adjustments]
+            self.adjustments[ctx.agent] += [a.value for a in (await ctx.safe_point("here")).adjustments]
             return f"{ctx.agent} waited"
 
         return wait
@@ -126,12 +126,12 @@ class AgentSession:
     session: Session
     waiters: Waiters
 
-    async def begin(self, *steps: list[Call], answer: str = "The answer.") -> None:
+    async def start_run(self, *steps: list[Call], answer: str = "The answer.") -> None:
         """Start a run, and wait until all agents wait."""
         assert self.session.chain.submit(task_of(*steps, answer=answer)).what == "started"
-        await self.quiet()
+        await self.wait_blocked()
 
-    async def quiet(self) -> None:
+    async def wait_blocked(self) -> None:
         """Wait until all tasks are blocked."""
         await wait_all_tasks_blocked(0.001)
 
@@ -142,7 +142,7 @@ class AgentSession:
         self.session.addressed[answer.id] = to
         return next(a.agent for a in self.session.chain.lines.waiting if a.id == answer.id)
 
-    async def finish(self) -> events.Result:
+    async def finish_run(self) -> events.Result:
         """Release all agents, and return the result of the run."""
         self.waiters.open.default_factory = _opened
         for gate in self.waiters.open.values():
@@ -166,7 +166,7 @@ class AgentSession:
         return [e for e in self.session.of(events.UserInterruption) if e.agent == agent]
 
     @property
-    def at_work(self) -> list[str]:
+    def active(self) -> list[str]:
         return [view.name for view in self.session.chain.agents if view.state == "executing"]
 
 
@@ -179,7 +179,7 @@ def _opened() -> trio.Event:
 @asynccontextmanager
 async def open_agents(
     *,
-    use: Settings | None = None,
+    settings: Settings | None = None,
     model: Obedient | None = None,
     tools: Iterable[Tool] = (),
     interactive: bool = False,
@@ -187,9 +187,9 @@ async def open_agents(
 ) -> AsyncIterator[AgentSession]:
     """Open a session whose model does what tasks say, and check the invariants at its end."""
     waiters = Waiters()
-    chosen = use or make_settings(agents=True)
+    chosen = settings or make_settings(agents=True)
     async with open_session(
-        model or Obedient(), tools=[waiters.tool, *tools], use=chosen, interactive=interactive, file=file
+        model or Obedient(), tools=[waiters.tool, *tools], settings=chosen, interactive=interactive, file=file
     ) as session:
         yield AgentSession(session, waiters)
     if isinstance(session.file, FullDisk):

@@ -74,12 +74,14 @@ def check_session(session: Session, max_iterations: int) -> None:
 
 
 @asynccontextmanager
-async def checked_session(model: Model | str, *, use: Settings | None = None, **options: Any) -> AsyncIterator[Session]:
+async def checked_session(
+    model: Model | str, *, settings: Settings | None = None, **options: Any
+) -> AsyncIterator[Session]:
     """Open a session as ``open_session`` does, and check it at the end of the block."""
-    use = use or make_settings()
-    async with open_session(model, use=use, **options) as session:
+    settings = settings or make_settings()
+    async with open_session(model, settings=settings, **options) as session:
         yield session
-    check_session(session, use.chain().max_iterations)
+    check_session(session, settings.chain().max_iterations)
 
 
 async def check_next_run(session: Session) -> None:
@@ -331,12 +333,12 @@ def _check_starts(session: Session, records: Sequence[dict[str, Any]]) -> None:
 
 def replay_session(session: Session) -> Replayed:
     """Return the replay of a session with its own settings."""
-    assert session.use is not None
-    return replay(session.use, session.file.data.splitlines(keepends=True), tools=session.tools)
+    assert session.settings is not None
+    return replay(session.settings, session.file.data.splitlines(keepends=True), tools=session.tools)
 
 
 def check_replays(session: Session) -> None:
     """Check that a replay finds no difference, unless prompts were changed while the session was open."""
-    if session.use is not None and modification_times(session.use) == session.prompts:
+    if session.settings is not None and modification_times(session.settings) == session.prompts:
         replayed = replay_session(session)
         assert replayed.is_same, "\n".join(replayed.rows)

@@ -56,10 +56,10 @@ async def commands_of(
     folder: Path, *tools: Tool, rules: str = RULES, **more: Any
 ) -> AsyncIterator[tuple[Session, Commands]]:
     """Yield a session and its slash commands, which get the arguments ``more``."""
-    use = four_model_settings(folder)
-    async with open_session(rules, tools=[*tools, danger], use=use, interactive=True) as session:
-        find = partial(find_commands, use, session.chain.workspace, folder / "state")
-        yield session, Commands(session.chain, use, find_custom=find, **more)
+    settings = four_model_settings(folder)
+    async with open_session(rules, tools=[*tools, danger], settings=settings, interactive=True) as session:
+        find = partial(find_commands, settings, session.chain.workspace, folder / "state")
+        yield session, Commands(session.chain, settings, find_custom=find, **more)
 
 
 @asynccontextmanager

@@ -25,18 +25,18 @@ class ConfigPlace:
             flags=flags,
         )
 
-    def named(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
+    def load_named(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
         """Write a file, and load it as one that the user names, which is trusted."""
         (self.work / "mine.yaml").write_text(text)
         return self.load("mine.yaml", environ, **flags)
 
-    def found(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
+    def load_found(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
         """Write ``config.yaml``, and load it as one that is found in the folder."""
         (self.work / "config.yaml").write_text(text)
         return self.load(None, environ, **flags)
 
-    def refusal(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> ConfigError:
+    def load_error(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> ConfigError:
         """Return the error that loading a named file raises."""
         with pytest.raises(ConfigError) as caught:
-            self.named(text, environ, **flags)
+            self.load_named(text, environ, **flags)
         return caught.value

@@ -159,8 +159,8 @@ def eventful_session() -> EventfulSession:
 
 async def _play() -> EventfulSession:
     emitted: list[events.Event] = []
-    use = tree_settings(max_iterations=20, worker=4, explore=6)
-    async with open_session(TreeModel(Tree(dict(_TREE))), tools=TOOLS, use=use) as session:
+    settings = tree_settings(max_iterations=20, worker=4, explore=6)
+    async with open_session(TreeModel(Tree(dict(_TREE))), tools=TOOLS, settings=settings) as session:
         began = trio.current_time()
         session.chain.listen(lambda event: emitted.append(replace(event, time=START + trio.current_time() - began)))
         _steer(session)

@@ -18,33 +18,37 @@ rules:
   - {when: {tool: wait}, text: The answer.}
   - {text: Noted.}
 """
+"""The model calls the tool, then gives the answer. It answers "Noted." to any other line."""
+
+REFUSES_RESULT = "rules: [{when: {tool: wait}, text: No., stop_reason: refusal}, {text: Wait., tools: [{name: wait}]}]"
+"""The model calls the tool, and refuses to reply to its result."""
 
 
 @dataclass
 class Gate:
-    """A tool ``wait`` that waits until ``open`` is set. ``says`` is its description.
+    """A tool ``wait`` that waits until ``open`` is set. ``description`` is its docstring.
 
-    With ``asks``, the tool first waits until ``asked`` is set, and reads guidance.
+    With ``reads_guidance``, the tool waits for ``may_read``, then stores its guidance in ``adjustments``.
     """
 
-    asks: bool = False
-    says: str = "Wait."
-    heard: list[str] = field(default_factory=list)
+    reads_guidance: bool = False
+    description: str = "Wait."
+    adjustments: list[str] = field(default_factory=list)
     started: trio.Event = field(default_factory=trio.Event)
-    asked: trio.Event = field(default_factory=trio.Event)
+    may_read: trio.Event = field(default_factory=trio.Event)
     open: trio.Event = field(default_factory=trio.Event)
 
     @property
     def tool(self) -> Tool:
         async def wait(ctx: ToolContext) -> str:
             self.started.set()
-            if self.asks:
-                await self.asked.wait()
-                self.heard += [a.value for a in (await ctx.safe_point("here")).adjustments]
+            if self.reads_guidance:
+                await self.may_read.wait()
+                self.adjustments += [a.value for a in (await ctx.safe_point("here")).adjustments]
             await self.open.wait()
             return "waited"
 
-        wait.__doc__ = self.says
+        wait.__doc__ = self.description
         return tool(wait)
 
 

@@ -23,8 +23,7 @@ from .sessions import Recorder, make_settings
 class Place:
     """A workspace and a state folder.
 
-    ``rules`` is the text of the model's rule file. ``id`` is that of the last session, and ``heard`` are the events of
-    all sessions.
+    ``rules`` is the text of the model's rule file. ``id`` is that of the last session, and ``events`` are those of all.
     """
 
     workspace: Path
@@ -32,9 +31,9 @@ class Place:
     rules: str
     tools: Sequence[Tool] = ()
     allow: str = ""
-    use: Settings | None = None
+    settings: Settings | None = None
     id: str = ""
-    heard: list[events.Event] = field(default_factory=list)
+    events: list[events.Event] = field(default_factory=list)
     model: Recorder = field(init=False)
     _news: Wakeup = field(default_factory=Wakeup)
 
@@ -43,7 +42,7 @@ class Place:
         """Open a session. The options are those of ``open_chain``."""
         self.model = Recorder(ScriptedModel.parse(self.rules))
         async with open_chain(
-            self.use or make_settings(allow=self.allow),
+            self.settings or make_settings(allow=self.allow),
             workspace=self.workspace,
             state=self.state,
             model=self.model,
@@ -56,12 +55,12 @@ class Place:
             yield chain
 
     def _hear(self, event: events.Event) -> None:
-        self.heard.append(event)
+        self.events.append(event)
         self._news.set()
 
     async def wait_for(self, kind: type[events.Event]) -> None:
         """Wait until an event of this type has been emitted."""
-        while not any(isinstance(event, kind) for event in self.heard):
+        while not any(isinstance(event, kind) for event in self.events):
             await self._news.wait()
 
     async def ask(self, chain: Chain, *queries: str) -> str:
@@ -73,8 +72,8 @@ class Place:
 
     @property
     def results(self) -> list[str]:
-        return [event.text for event in self.heard if isinstance(event, events.ToolResult)]
+        return [event.text for event in self.events if isinstance(event, events.ToolResult)]
 
     @property
     def notices(self) -> list[str]:
-        return [event.message for event in self.heard if isinstance(event, events.Notice)]
+        return [event.message for event in self.events if isinstance(event, events.Notice)]

@@ -99,8 +99,8 @@ class Session:
     interrupted_at: list[int] = field(default_factory=list)
     """The number of events at each interrupt."""
     models: list[Recorder] = field(default_factory=list)
-    """The models that ``ask`` switched to."""
-    use: Settings | None = None
+    """The models that ``switch_model`` switched to."""
+    settings: Settings | None = None
     """The settings that it was opened with."""
     prompts: dict[str, int] = field(default_factory=dict)
     """The modification times of the files next to its configuration, by their names."""
@@ -122,7 +122,7 @@ class Session:
         """Record that this happens now."""
         self.marks.append(Mark(len(self.file.data), len(self.file.synced), what))
 
-    def hear(self, event: events.Event) -> None:
+    def record_event(self, event: events.Event) -> None:
         """Record an event."""
         self.events.append(event)
         if isinstance(event, _MARKED):
@@ -135,7 +135,7 @@ class Session:
             self.mark(None)
         self.chain.interrupt()
 
-    def ask(self, model: Model) -> None:
+    def switch_model(self, model: Model) -> None:
         """Switch to another model. Its requests are recorded with those of the first."""
         other = Recorder(model, self.model.requests, self.mark)
         self.chain.use_model(other)
@@ -210,9 +210,9 @@ def call_at_event(
 
 async def wait_quiet(session: Session) -> None:
     """Wait until the chain is idle and no listener has started another run."""
-    heard = -1
-    while heard != len(session.events):
-        heard = len(session.events)
+    count = -1
+    while count != len(session.events):
+        count = len(session.events)
         await session.chain.wait_idle()
 
 
@@ -220,10 +220,10 @@ _FOLDERS = TemporaryDirectory(prefix="chain-test-")
 """The files of the tests' settings. They are deleted when the process ends."""
 
 
-def modification_times(use: Settings) -> dict[str, int]:
+def modification_times(settings: Settings) -> dict[str, int]:
     """Return the modification times of the files next to a configuration, by their names."""
-    assert use.file is not None
-    return {path.name: path.stat().st_mtime_ns for path in use.file.parent.glob("*.yaml")}
+    assert settings.file is not None
+    return {path.name: path.stat().st_mtime_ns for path in settings.file.parent.glob("*.yaml")}
 
 
 @cache
@@ -290,7 +290,7 @@ async def open_session(
     model: Model | str,
     *,
     tools: Iterable[Tool] = (),
-    use: Settings | None = None,
+    settings: Settings | None = None,
     interactive: bool = False,
     file: MemoryFile | None = None,
     traces: Path | None = None,
@@ -301,7 +301,7 @@ async def open_session(
     """Open a chain in memory. ``model`` may be the text of a rule file."""
     inner = ScriptedModel.parse(model) if isinstance(model, str) else model
     recorder, file = Recorder(inner), file or MemoryFile()
-    chosen = use or make_settings()
+    chosen = settings or make_settings()
     assert chosen.file is not None
     async with open_chain(
         chosen,
@@ -317,10 +317,10 @@ async def open_session(
         servers=servers,
     ) as chain:
         session = Session(
-            chain, recorder, file, interactive, use=chosen, tools=tools, prompts=modification_times(chosen)
+            chain, recorder, file, interactive, settings=chosen, tools=tools, prompts=modification_times(chosen)
         )
         recorder.on_request = session.mark
-        chain.listen(session.hear)
+        chain.listen(session.record_event)
         if is_chosen():
             watch_states(session)
         try:

@@ -73,23 +73,23 @@ class ActingUser:
         self.seen += 1
         self._act_at(self.seen)
 
-    def at_once(self) -> None:
+    def perform_first(self) -> None:
         """Do the acts before the first event."""
         self._act_at(0)
 
     def _act_at(self, number: int) -> None:
         for n, act in self.at:
             if n == number:
-                self.do(act)
+                self.perform(act)
 
-    async def in_time(self, at: Iterable[tuple[float, str]]) -> None:
+    async def perform_timed(self, at: Iterable[tuple[float, str]]) -> None:
         """Do each act after a number of seconds from now."""
         start = trio.current_time()
         for seconds, act in sorted(at):
             await trio.sleep_until(start + seconds)
-            self.do(act)
+            self.perform(act)
 
-    def do(self, act: str) -> None:
+    def perform(self, act: str) -> None:
         """Act now."""
         chain = self.session.chain
         match act:
@@ -110,7 +110,7 @@ class ActingUser:
                         chain.submit(LINE_MARK.sub("", text).strip() + " ‹›".replace("‹›", self._number()))
             case "(another model)" if not self.session.is_closing and self.another is not None:
                 with suppress(JournalError):
-                    self.session.ask(self.another())
+                    self.session.switch_model(self.another())
             case "(compact)":
                 with suppress(UserError, JournalError):
                     chain.runs.compact("the numbers")

@@ -59,12 +59,12 @@ _limits: dict[int, tuple[Settings | None, AgentsSettings, float]] = {}
 """A cache by the identity of the settings, since few settings are used for thousands of sessions."""
 
 
-def _limits_of(use: Settings | None) -> tuple[AgentsSettings, float]:
+def _limits_of(settings: Settings | None) -> tuple[AgentsSettings, float]:
     """Return the limits of agents, and the maximum number of tokens of a tree."""
-    if id(use) not in _limits:
-        tokens = None if use is None else use.chain().budget.max_tokens
-        _limits[id(use)] = use, AgentsSettings() if use is None else use.agents, tokens or math.inf
-    _, agents, max_tokens = _limits[id(use)]
+    if id(settings) not in _limits:
+        tokens = None if settings is None else settings.chain().budget.max_tokens
+        _limits[id(settings)] = settings, AgentsSettings() if settings is None else settings.agents, tokens or math.inf
+    _, agents, max_tokens = _limits[id(settings)]
     return agents, max_tokens
 
 
@@ -77,7 +77,7 @@ class Walk:
         self.data = b""
         """The part of the journal that was read."""
         self._place = START
-        self._agents_settings, self._budget = _limits_of(session.use)
+        self._agents_settings, self._budget = _limits_of(session.settings)
         self._limits = {kind.name: kind.max_iterations or max_iterations for kind in self._agents_settings.kinds}
         self._parallel: set[str] = set()
         self._endings: dict[str, Ending] = {}

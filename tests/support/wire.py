@@ -104,17 +104,22 @@ class Wire:
 
 @asynccontextmanager
 async def open_wire(
-    script: Script, *, use: Settings | None = None, policy: Policy | None = None, max_iterations: int = 20, **model: Any
+    script: Script,
+    *,
+    settings: Settings | None = None,
+    policy: Policy | None = None,
+    max_iterations: int = 20,
+    **model: Any,
 ) -> AsyncIterator[Wire]:
     """Open a session whose service is the double with this script. At the end, check the invariants and the double.
 
     Unless the script is a function, a first run "Hello" comes before it, in which the client is built and connected.
-    Without ``use``, a model call is attempted four times.
+    Without ``settings``, a model call is attempted four times.
     """
     whole = script if callable(script) else [text("Hello."), *(script if isinstance(script, list) else [script])]
     async with serve(whole, policy=policy) as double:
         adapter = model_at(double.url, **model)
-        async with open_session(adapter, tools=TOOLS, use=use or make_settings(max_attempts=4)) as session:
+        async with open_session(adapter, tools=TOOLS, settings=settings or make_settings(max_attempts=4)) as session:
             if not callable(script):
                 assert (await session.run("Hello")).status == "done"
             yield Wire(session, double, adapter)

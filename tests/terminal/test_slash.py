@@ -143,7 +143,7 @@ async def test_todo_shows_the_plan_and_waiting_changes(tmp_path: Path) -> None:
 
 async def test_tools_have_their_descriptions_and_permissions(tmp_path: Path) -> None:
     execute = tool(name="command", kind="execute", needs_approval=True)(shell.function)
-    wait = Gate(says="Wait, e.g. for a test. Then go on.").tool
+    wait = Gate(description="Wait, e.g. for a test. Then go on.").tool
     async with commands_of(tmp_path, wait, look, shell, execute) as (_, commands):
 
         def descriptions() -> dict[str, str]:
@@ -275,7 +275,7 @@ async def test_debug_shows_paths(tmp_path: Path) -> None:
         await chain.wait_idle()
         assert f"  last trace      {chain.state.trace_path()}\n" in commands.run("/debug").text
     settings = four_model_settings(tmp_path, handler=False)
-    async with open_session(RULES, tools=[danger], use=settings) as session:
+    async with open_session(RULES, tools=[danger], settings=settings) as session:
         text = Commands(session.chain, settings).run("/debug").text
     assert "  journal         none\n" in text
     assert "  handler prompt  the built-in one\n" in text
@@ -470,7 +470,7 @@ async def test_cost_has_the_date_of_the_prices(tmp_path: Path, as_of: str, price
     )
     settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
     model = Obedient(usage=Usage(10, 5, cost_usd=0.25))
-    async with open_session(model, use=settings, interactive=True) as session:
+    async with open_session(model, settings=settings, interactive=True) as session:
         await session.run("hello")
         *_, cost = answer_rows(Commands(session.chain, settings).run("/cost", width=120))
     assert cost == f"  cost     $0.2500 (runs that ended{prices})"

@@ -321,14 +321,14 @@ rules:
 async def test_lines_of_a_session_reach_the_running_tool(
     guard: Guard, lines: list[str], outcomes: dict[str, str], counts: str
 ) -> None:
-    use = sessions.settings(max_iterations=18 if len(lines) > 1 else 17)
-    assert use.file is not None
+    settings = sessions.make_settings(max_iterations=18 if len(lines) > 1 else 17)
+    assert settings.file is not None
     for name, text in FILES.items():
-        path = use.file.parent / f"r-{name}"
+        path = settings.file.parent / f"r-{name}"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    async with sessions.open_session(RULES, tools=research_tools((), guard), use=use) as session:
-        sessions.at(session, events.ToolProgress, lambda: [session.chain.submit(line) for line in lines])
+    async with sessions.open_session(RULES, tools=research_tools((), guard), settings=settings) as session:
+        sessions.call_at_event(session, events.ToolProgress, lambda: [session.chain.submit(line) for line in lines])
         await session.run("Research the poles")
         (result,) = session.of(events.ToolResult)
     assert {source: outcome(result.text, source) for source in sources_of(result.text)} == outcomes
