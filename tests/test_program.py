@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.headless_sessions import line
+from support.headless_sessions import line_object
 from support.journals import journals, records
 from support.program import call_at_home as call
 from support.program import environ, run_program, start_program
@@ -476,9 +476,9 @@ def send(process: subprocess.Popen[bytes], line: dict[str, Any]) -> None:
 def test_a_signal_interrupts_a_tool(home: Path) -> None:
     with start(home, *AS_JSON) as process:
         output = json_objects(process)
-        send(process, line("task", "query"))
+        send(process, line_object("task", "query"))
         assert any(each["type"] == "tool_call" for each in output)
-        send(process, line("use B", "later"))
+        send(process, line_object("use B", "later"))
         assert any(each["type"] == "line_queued" and each["id"] == "later" for each in output)
         process.send_signal(signal.SIGINT)
         *_, last = output

@@ -431,8 +431,7 @@ rules:
 async def test_a_failed_sync_returns_waiting_lines() -> None:
     disk, gate = FullDisk(), Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], file=disk) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
+        await start_run(session, gate)
         disk.broken = True
         session.chain.submit("use B")
         session.chain.submit("then: the next")

@@ -9,7 +9,7 @@ import trio
 from support.checks import check_invariants, checked_session
 from support.contexts import tool_context
 from support.disks import FullDisk, MemoryFile
-from support.gates import Gates, advance, tool_results
+from support.gates import Gates, advance, sent_results
 from support.models import ASKING_TOOLS
 from support.sessions import SKIPPED, Session, make_settings, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -119,7 +119,7 @@ async def test_an_answer_allows_or_refuses_a_call(
         await answer(session, text)
         await session.chain.wait_idle()
         assert decisions(session) == [("Q1", decision, "user")]
-        assert tool_results(session) == [result]
+        assert sent_results(session) == [result]
         assert started_tools(session) == (["change_file"] if decision == "allowed" else [])
         assert len(session.of(events.ToolCall)) == len(started_tools(session))
 
@@ -172,7 +172,7 @@ async def test_an_answer_may_escalate_one_call(text: str, escalation: Escalation
         assert question.escalations == ("network", "outside")
         await answer(session, text)
         await session.chain.wait_idle()
-        assert tool_results(session) == [result]
+        assert sent_results(session) == [result]
         assert [event.escalation for event in session.of(events.Answer)] == [escalation]
         [record] = [r for r in session.records if r["type"] == "answer"]
         assert record.get("escalation") == escalation
@@ -211,7 +211,7 @@ async def test_a_preview_may_make_a_question_unnecessary(path: str, result: str)
     async with open_questions(f"{{name: change_file, input: {{path: {path}}}}}") as session:
         await session.chain.wait_idle()
         assert not session.of(events.Question)
-        assert tool_results(session) == [result]
+        assert sent_results(session) == [result]
 
 
 async def test_without_a_preview_the_input_is_shown(autojump_clock: MockClock) -> None:
@@ -251,7 +251,7 @@ async def test_calls_changed_since_approval_are_not_run() -> None:
         replace.content = "two"
         await answer(session, "y")
         await session.chain.wait_idle()
-        assert tool_results(session) == ["replace was not run: what it would do has changed since the user was asked."]
+        assert sent_results(session) == ["replace was not run: what it would do has changed since the user was asked."]
         assert started_tools(session) == []
 
 
@@ -263,7 +263,7 @@ async def test_only_a_users_approval_is_checked_again(allow: str, answers: list[
     async with open_questions(REPLACE, tools=[replace.tool], allow=allow) as session:
         await answer(session, *answers)
         await session.chain.wait_idle()
-        assert (replace.previews, tool_results(session)) == (previews, ["done"])
+        assert (replace.previews, sent_results(session)) == (previews, ["done"])
 
 
 PREVIEW_ERRORS = {
@@ -279,7 +279,7 @@ async def test_a_failing_preview_is_an_error_result(
     async with open_questions(REPLACE, tools=[Replace(error).tool]) as session:
         await session.chain.wait_idle()
         assert session.result.status == "done"
-        [result] = tool_results(session)
+        [result] = sent_results(session)
         assert result.startswith(message)
 
 
@@ -303,7 +303,7 @@ async def test_a_choice_takes_an_option_or_any_text(text: str, chosen: str) -> N
         assert (question.kind, question.text, question.options) == ("choice", "Which?", ("left", "right"))
         await answer(session, text)
         await session.chain.wait_idle()
-        assert tool_results(session) == [f"The user answered: {chosen}"]
+        assert sent_results(session) == [f"The user answered: {chosen}"]
         [event] = session.of(events.Answer)
         assert (event.text, event.decision) == (chosen, "answered")
 
@@ -330,7 +330,7 @@ async def test_a_malformed_question_is_not_asked(question: str, options: list[st
 async def test_without_a_user_questions_are_decided_at_once() -> None:
     async with open_questions(DANGER, CHOICE, is_answered=False) as session:
         await session.chain.wait_idle()
-        assert tool_results(session) == [NOBODY_ALLOWS, NO_USER_CHOOSES]
+        assert sent_results(session) == [NOBODY_ALLOWS, NO_USER_CHOOSES]
         assert decisions(session) == [("Q1", "refused", "nobody"), ("Q2", "refused", "nobody")]
 
 
@@ -345,7 +345,7 @@ async def test_without_a_user_questions_are_decided_at_once() -> None:
 async def test_the_suggested_allowance_names_the_call(line: str, hint: str) -> None:
     async with open_questions(f"{{name: command, input: {{command: {line}}}}}", is_answered=False) as session:
         await session.chain.wait_idle()
-        assert tool_results(session) == [f"command needs approval, and no one is available to approve it; {hint}."]
+        assert sent_results(session) == [f"command needs approval, and no one is available to approve it; {hint}."]
 
 
 async def test_questions_are_decided_when_the_last_user_leaves(autojump_clock: MockClock) -> None:
@@ -359,7 +359,7 @@ async def test_questions_are_decided_when_the_last_user_leaves(autojump_clock: M
         assert session.chain.questions.open_id == "Q1"
         second_user.close()
         await session.chain.wait_idle()
-        assert tool_results(session) == [NO_USER_CHOOSES, NO_USER_CHOOSES, NOBODY_ALLOWS]
+        assert sent_results(session) == [NO_USER_CHOOSES, NO_USER_CHOOSES, NOBODY_ALLOWS]
 
 
 async def test_questions_are_asked_one_at_a_time(autojump_clock: MockClock) -> None:
@@ -368,7 +368,7 @@ async def test_questions_are_asked_one_at_a_time(autojump_clock: MockClock) -> N
         assert session.chain.answer("Q2", "left").message == "there is no question Q2"
         await answer(session, "1", "2")
         await session.chain.wait_idle()
-        assert tool_results(session) == ["The user answered: left", "The user answered: right"]
+        assert sent_results(session) == ["The user answered: left", "The user answered: right"]
 
 
 async def test_a_late_blank_or_long_answer_is_refused() -> None:
@@ -406,7 +406,7 @@ async def test_an_open_question_pauses_all_deadlines(mock_clock: MockClock) -> N
             await advance(mock_clock, TOOL_S)
         await session.chain.wait_idle()
         assert session.result.status == "done"
-        assert tool_results(session) == ["hosts: ['allowed']", "it is done"]
+        assert sent_results(session) == ["hosts: ['allowed']", "it is done"]
 
 
 async def test_deadlines_resume_after_the_answer(mock_clock: MockClock) -> None:
@@ -522,7 +522,7 @@ async def test_an_unrecorded_answer_leaves_the_question_open() -> None:
         file.full = False
         await answer(session, "y")
         await session.chain.wait_idle()
-    assert tool_results(session) == ["a is changed"]
+    assert sent_results(session) == ["a is changed"]
     check_invariants(session)
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.checks import check_invariants
 from support.doors import Client, OpenDoor, open_door
 from support.examples import sharded
+from support.headless_sessions import line_object
 from support.models import ASKING_TOOLS, TOOLS, RandomModel, Step, asking_steps, steps
 from support.sessions import Session, make_settings, open_session, wait_quiet
 from support.users import DROP, INTERRUPT, LINE_MARK, LINES, ActingUser
@@ -31,19 +32,15 @@ Act = Row | bytes | str | float
 PAUSES = [0.0, 0.25, 1.0, 3.0]
 
 
-def line(text: str, **more: Any) -> Row:
-    return {"type": "line", "text": text, **more}
-
-
 ROWS: list[Row | bytes] = [
-    *(line(text) for text in LINES),
-    line("use the other file ‹›", urgent=True),
-    line("use the other file ‹›", now=True),
-    *(line("use the other file ‹›", id=id) for id in ("same", "same", "Q1", "L2", "L3")),
-    *(line("then: Do the next task ‹›", id=id) for id in ("same", "same", "Q1")),
-    *(line("use the other file ‹›", to=to) for to in ("main", "explore-1")),
-    line("  "),
-    line("\ud800 ‹›"),
+    *(line_object(text) for text in LINES),
+    line_object("use the other file ‹›", urgent=True),
+    line_object("use the other file ‹›", now=True),
+    *(line_object("use the other file ‹›", id=id) for id in ("same", "same", "Q1", "L2", "L3")),
+    *(line_object("then: Do the next task ‹›", id=id) for id in ("same", "same", "Q1")),
+    *(line_object("use the other file ‹›", to=to) for to in ("main", "explore-1")),
+    line_object("  "),
+    line_object("\ud800 ‹›"),
     *({"type": "answer", "id": "Q1", "text": text} for text in ("y", "a", "n", "rather not", "1")),
     *({"type": "answer", "id": "Q2", "text": text} for text in ("y", "2", "")),
     *({"type": "hello", "answers": answers} for answers in (True, True, True, False)),

@@ -16,7 +16,16 @@ from support.agent_events import (
     SECOND_CHILD,
     AgentEvents,
 )
-from support.rows import MakeRenderer, above_a_prompt, at_a_terminal, check_row, count_calls, rows_of, tail_of
+from support.rows import (
+    MakeRenderer,
+    above_a_prompt,
+    at_a_terminal,
+    check_row,
+    count_calls,
+    rows_and_tail,
+    rows_of,
+    tail_of,
+)
 
 from chain import events
 from chain.events import Event
@@ -29,12 +38,6 @@ GRANDCHILD_STARTED = "    ▶ agent-1 (of explore-1): deeper into it"
 QUEUED = "  📤 Interrupting → explore-1: use B ⏳ Will inject at next safe point"
 DELIVERED = "  [🔔 INTERRUPTION of explore-1 at iteration 2] use B ✓ Message injected (before a tool, 1.2 s)"
 DELIVERED_AFTER_TOOL = DELIVERED.replace("before a tool", "after read_file")
-
-
-def rows_and_tail(*stream: Event, width: int = 80) -> tuple[list[str], list[str]]:
-    """Return the rows above the prompt, and those of the tail."""
-    renderer = above_a_prompt(color=False, ascii=False, width=width)
-    return rows_of(renderer, *stream), tail_of(renderer)
 
 
 def tail_after(*stream: Event) -> list[str]:

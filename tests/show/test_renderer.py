@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.agent_events import MAIN
-from support.rows import above_a_prompt, check_row, pieces_of, rows_of, tail_of, without_colours
+from support.rows import above_a_prompt, check_row, pieces_of, rows_and_tail, rows_of, without_colours
 
 from chain import events
 from chain.events import AdjustmentView, Event, Point, TaskView
@@ -25,12 +25,6 @@ delta, reply = MAIN.text_delta, MAIN.reply
 
 def headless_rows(*stream: Event, ascii: bool = False, width: int = 80) -> list[str]:
     return rows_of(Renderer(color=False, ascii=ascii, width=width), *stream)
-
-
-def rows_and_tail(*stream: Event, width: int = 80) -> tuple[list[str], list[str]]:
-    """Return the rows at a terminal, and the unsettled ones."""
-    renderer = above_a_prompt(color=False, ascii=False, width=width)
-    return rows_of(renderer, *stream), tail_of(renderer)
 
 
 def queued(text: str, agent: str = "main", urgency: Urgency = "next") -> events.LineQueued:

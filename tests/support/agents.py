@@ -163,10 +163,12 @@ class AgentSession:
         return [(b["content"], bool(b.get("is_error"))) for b in blocks]
 
     def interruptions(self, agent: str) -> list[events.UserInterruption]:
+        """Return the events of an agent's delivered lines."""
         return [e for e in self.session.of(events.UserInterruption) if e.agent == agent]
 
     @property
     def active(self) -> list[str]:
+        """The names of the agents that work, in the order of their starts."""
         return [view.name for view in self.session.chain.agents if view.state == "executing"]
 
 
@@ -185,7 +187,7 @@ async def open_agents(
     interactive: bool = False,
     file: MemoryFile | None = None,
 ) -> AsyncIterator[AgentSession]:
-    """Open a session whose model does what tasks say, and check the invariants at its end."""
+    """Yield a session whose model does what tasks say, and check the invariants at its end."""
     waiters = Waiters()
     chosen = settings or make_settings(agents=True)
     async with open_session(

@@ -77,7 +77,7 @@ def check_session(session: Session, max_iterations: int) -> None:
 async def checked_session(
     model: Model | str, *, settings: Settings | None = None, **options: Any
 ) -> AsyncIterator[Session]:
-    """Open a session as ``open_session`` does, and check it at the end of the block."""
+    """Yield a session as ``open_session`` does, and check it at the end of the block."""
     settings = settings or make_settings()
     async with open_session(model, settings=settings, **options) as session:
         yield session

@@ -9,15 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trio.testing import wait_all_tasks_blocked
-
 from chain.config.commands import find_commands
 from chain.config.load import Settings, load_settings
 from chain.tools.tool import Tool, ToolContext, tool
 from cli.terminal.slash import CommandAnswer, Commands
 
-from .checks import check_invariants
-from .gate import Gate
+from .gate import Gate, finish_run, start_run
 from .sessions import Session, open_session
 
 RULES = """
@@ -67,15 +64,9 @@ async def busy_commands(folder: Path, *lines: str) -> AsyncIterator[tuple[Sessio
     """Yield a session whose tool runs while these lines are queued. The tool returns at the end of the block."""
     gate = Gate()
     async with commands_of(folder, gate.tool) as (session, commands):
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        for line in lines:
-            session.chain.submit(line)
-        await wait_all_tasks_blocked()
+        await start_run(session, gate, *lines)
         yield session, commands
-        gate.open.set()
-        await session.chain.wait_idle()
-        check_invariants(session, max_iterations=100)
+        await finish_run(session, gate, max_iterations=100)
 
 
 def answer_rows(answer: CommandAnswer) -> list[str]:

@@ -1,4 +1,4 @@
-"""A tool that waits until the test opens it, and runs that receive lines while it waits."""
+"""A tool that waits until the test opens it, and sessions that are finished, killed or left while it waits."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Gate:
 
 
 async def start_run(session: Session, gate: Gate, *lines: str) -> None:
-    """Start a run and send lines while its tool runs."""
+    """Start a run, and queue lines while its tool runs."""
     assert session.chain.submit("Do the task").what == "started"
     await gate.started.wait()
     for line in lines:
@@ -62,19 +62,19 @@ async def start_run(session: Session, gate: Gate, *lines: str) -> None:
 
 
 async def finish_run(session: Session, gate: Gate, *, max_iterations: int = 20) -> None:
+    """Open the gate, wait for the end of the run, and check the invariants."""
     gate.open.set()
     await session.chain.wait_idle()
     check_invariants(session, max_iterations=max_iterations)
 
 
-async def kill_session(*lines: str, model: str = TWO_STEPS, id: str = "") -> bytes:
+async def kill_session(*lines: str) -> bytes:
     """Return the journal of a session that was killed while a tool ran and these lines waited."""
     gate = Gate()
-    async with open_session(model, tools=[gate.tool], interactive=True) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
+    async with open_session(TWO_STEPS, tools=[gate.tool], interactive=True) as session:
+        await start_run(session, gate)
         for line in lines:
-            session.chain.submit(line, id=id)
+            session.chain.submit(line)
         await wait_all_tasks_blocked()
         data = session.file.data
         gate.open.set()
@@ -86,10 +86,7 @@ async def leave_session(*lines: str, draft: str = "") -> Session:
     """Return a session whose user left it while a tool ran and these lines waited, with a draft in the editor."""
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], interactive=True) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        for line in lines:
-            session.chain.submit(line)
+        await start_run(session, gate, *lines)
         session.chain.leave()
         await session.chain.wait_idle()
         assert session.chain.submit("too late").what == "refused"

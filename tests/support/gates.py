@@ -130,7 +130,7 @@ class Gates:
 
 
 async def start_run(session: Session, gates: Gates, gate: str, *lines: str) -> None:
-    """Start a run, and send lines while its tool waits at the gate."""
+    """Start a run, and queue lines while its tool waits at the gate."""
     assert session.chain.submit("Do the task").what == "started"
     await gates.wait_reached(gate)
     for line in lines:
@@ -139,16 +139,16 @@ async def start_run(session: Session, gates: Gates, gate: str, *lines: str) -> N
 
 
 async def finish_run(session: Session, gates: Gates, *, max_iterations: int = 20) -> events.Result:
-    """Open all gates, and wait for the end of the run."""
+    """Open the gates of the rules above, wait for the end of the run, check the invariants, and return the result."""
     gates.open("a", "b", "c", *(f"place {n}" for n in range(1, 4)))
     await session.chain.wait_idle()
     check_invariants(session, max_iterations=max_iterations)
     return session.result
 
 
-def tool_results(session: Session, request: int = -1) -> list[str]:
-    """Return the tool results in a request."""
-    return [r.text for m in session.model.requests[request].messages for r in m.results]
+def sent_results(session: Session) -> list[str]:
+    """Return the tool results in the last request."""
+    return [r.text for m in session.model.requests[-1].messages for r in m.results]
 
 
 def started_gates(session: Session) -> list[str]:

@@ -39,7 +39,7 @@ class Place:
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[Chain]:
-        """Open a session. The options are those of ``open_chain``."""
+        """Yield the chain of a new session. The options are those of ``open_chain``."""
         self.model = Recorder(ScriptedModel.parse(self.rules))
         async with open_chain(
             self.settings or make_settings(allow=self.allow),

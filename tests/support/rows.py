@@ -74,6 +74,12 @@ def tail_of(renderer: Renderer) -> list[str]:
     return [without_colours(row) for row in renderer.tail.split("\n")] if renderer.tail else []
 
 
+def rows_and_tail(*stream: Event, width: int = 80) -> tuple[list[str], list[str]]:
+    """Return the rows of events above a prompt, and the unsettled rows, without colours."""
+    renderer = above_a_prompt(color=False, ascii=False, width=width)
+    return rows_of(renderer, *stream), tail_of(renderer)
+
+
 def count_calls(work: Callable[[], object]) -> int:
     """Return the number of functions that ``work`` calls, including those of the interpreter."""
     profile = cProfile.Profile()

@@ -211,8 +211,8 @@ class Screen:
                 else:
                     self._read(TICK_S)
 
-    def open_gate(self, name: str, text: str = "opened") -> None:
-        """Wait for the tool at a gate, and let it return the text."""
+    def open_gate(self, name: str) -> None:
+        """Wait for the tool at a gate, and let it return."""
         path = gates(self.home) / name
         with self._shown_with_failures(name):
             while True:
@@ -223,7 +223,7 @@ class Screen:
                         raise
                 else:
                     with os.fdopen(gate, "w") as file:
-                        file.write(text)
+                        file.write("opened")
                     return
                 assert not self._is_over, "the program has ended"
                 self._read(TICK_S)

@@ -47,10 +47,12 @@ def entry_of(log: Path, *acts: str) -> dict[str, Any]:
 
 
 def server(entry: dict[str, Any], name: str = "h", *, is_found: bool = False) -> ToolServer:
+    """Return the server that this entry of a configuration defines."""
     return read_server(name, yamlfile.parse(json.dumps(entry), "test.yaml"), is_found=is_found)
 
 
 def hostile_server(log: Path, *acts: str, name: str = "h", trust_hints: bool = False) -> ToolServer:
+    """Return the server ``hostile_server.py`` with these acts."""
     return server({**entry_of(log, *acts), "trust_hints": trust_hints}, name)
 
 
@@ -59,9 +61,9 @@ def log_rows(log: Path) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
-async def until_logged(log: Path, row: str, times: int = 1) -> None:
-    """Wait until the log has a row this many times."""
-    await wait_until(lambda: log_rows(log).count(row) >= times)
+async def until_logged(log: Path, row: str) -> None:
+    """Wait until the log has a row."""
+    await wait_until(lambda: row in log_rows(log))
 
 
 def daemon_pids(log: Path) -> list[int]:
@@ -70,6 +72,7 @@ def daemon_pids(log: Path) -> list[int]:
 
 
 def live_daemons(log: Path) -> list[int]:
+    """Return the pids of those processes that still run."""
     return [pid for pid in daemon_pids(log) if Path(f"/proc/{pid}").exists()]
 
 
@@ -106,6 +109,7 @@ class RunningServers:
 
 @asynccontextmanager
 async def run_servers(workspace: Path, *servers: ToolServer) -> AsyncIterator[RunningServers]:
+    """Yield these servers, which run until the end of the block."""
     guard, notices = Guard(), list[str]()
     folder, environ = workspace / "servers", dict(os.environ)
     environment = LaunchEnvironment(guard, workspace, folder, environ, environ, frozenset())

@@ -298,7 +298,7 @@ async def open_session(
     plan: Iterable[Task] = (),
     servers: Sequence[ToolServer] = (),
 ) -> AsyncIterator[Session]:
-    """Open a chain in memory. ``model`` may be the text of a rule file."""
+    """Yield a session in memory. ``model`` may be the text of a rule file."""
     inner = ScriptedModel.parse(model) if isinstance(model, str) else model
     recorder, file = Recorder(inner), file or MemoryFile()
     chosen = settings or make_settings()

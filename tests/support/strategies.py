@@ -42,6 +42,7 @@ def instances_of(kind: Any, **strategies: st.SearchStrategy[Any]) -> st.SearchSt
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Draw values of a type."""
     arguments = get_args(hint)
     if hint in PLAIN:
         return PLAIN[hint]

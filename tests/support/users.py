@@ -51,6 +51,7 @@ LINES = [
 """Lines of all kinds. ``‹›`` becomes a unique number, so that the text can be found again."""
 
 LINE_MARK = re.compile("‹[0-9]+›")
+"""The unique number in a sent line."""
 
 
 @dataclass

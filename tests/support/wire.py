@@ -78,7 +78,7 @@ async def check(model: AnthropicModel) -> ModelCheck:
 async def open_model(
     script: Script = (), *, policy: Policy | None = None, path: str = "", user: str = "", **options: Any
 ) -> AsyncIterator[tuple[Double, AnthropicModel]]:
-    """Open a model whose service is the double with this script. ``options`` are those of ``model_at``."""
+    """Yield the double with this script, and a model whose service it is. ``options`` are those of ``model_at``."""
     async with serve(script, policy=policy, continuity=False) as double:
         model = model_at(double.url.replace("//", f"//{user}") + path, **options)
         yield double, model
@@ -111,7 +111,7 @@ async def open_wire(
     max_iterations: int = 20,
     **model: Any,
 ) -> AsyncIterator[Wire]:
-    """Open a session whose service is the double with this script. At the end, check the invariants and the double.
+    """Yield a session whose service is the double with this script. At the end, check the invariants and the double.
 
     Unless the script is a function, a first run "Hello" comes before it, in which the client is built and connected.
     Without ``settings``, a model call is attempted four times.
