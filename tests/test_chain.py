@@ -15,7 +15,7 @@ from support.disks import SMALL, FullDisk, MemoryFile
 from support.examples import first_in_short_run
 from support.gate import TWO_STEPS, Gate, finish_run, start_run
 from support.project import ROOT
-from support.sessions import Recorder, make_settings, open_session
+from support.sessions import RecordingModel, make_settings, open_session
 from support.wire import model_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -32,8 +32,8 @@ from chain.session.exit_codes import LINES_LEFT
 ANSWER = "rules: [{text: The answer.}]"
 
 
-def scripted(rules: str = "rules: [{text: The other answer.}]", name: str = "other") -> Recorder:
-    return Recorder(ScriptedModel.parse(f"name: {name}\n{rules}"))
+def scripted(rules: str = "rules: [{text: The other answer.}]", name: str = "other") -> RecordingModel:
+    return RecordingModel(ScriptedModel.parse(f"name: {name}\n{rules}"))
 
 
 # ------------------------------------------------------------------------------------------------------------- lines
@@ -198,7 +198,7 @@ async def test_a_change_that_cannot_be_recorded_is_none() -> None:
     assert (other.requests, other.closed) == ([], 0)
 
 
-class Closing(Recorder):
+class Closing(RecordingModel):
     """A model that takes time to close."""
 
     takes_s = 0.0

@@ -25,7 +25,7 @@ import pytest
 from support.headless_sessions import line_object
 from support.journals import journals, records
 from support.program import call_at_home as call
-from support.program import environ, run_program, start_program
+from support.program import make_environ, run_program, start_program
 from support.project import ROOT
 from support.rows import check_order
 
@@ -89,7 +89,7 @@ def home(tmp_path: Path) -> Path:
 
 def run(home: Path, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program to its end."""
-    return run_program(argv, cwd=home, env=environ(home, variables), stdin=subprocess.DEVNULL, text=True)
+    return run_program(argv, cwd=home, env=make_environ(home, variables), stdin=subprocess.DEVNULL, text=True)
 
 
 def last_record(home: Path) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def start(home: Path, *args: str, **more: Any) -> Iterator[subprocess.Popen[byte
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "pipesize": PIPE_SIZE, **more}
     with (home / "stderr").open("wb") as stderr:
         command = [sys.executable, "driver.py", *args]
-        process = start_program(command, cwd=home, env=environ(home, {}), stderr=stderr, **streams)
+        process = start_program(command, cwd=home, env=make_environ(home, {}), stderr=stderr, **streams)
     with process:
         try:
             yield process

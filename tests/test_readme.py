@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.documents import code_block, run_at_home, table_rows, text_of
 from support.project import ROOT
-from support.rows import without_chance
+from support.rows import without_varying_parts
 from support.screen import Screen
 
 from chain.lines.parse import STOP_PHRASES, parse_line
@@ -45,8 +45,8 @@ def test_the_transcript_is_what_a_terminal_shows(tmp_path: Path) -> None:
         screen.until("✓ done")
         screen.type("/quit\r")
         assert screen.wait() == 0
-        shown = without_chance(screen.everything)
-    wanted = without_chance(transcript.rstrip())
+        shown = without_varying_parts(screen.everything)
+    wanted = without_varying_parts(transcript.rstrip())
     assert len(wanted) == 5
     rest = iter(shown)
     assert all(row in rest for row in wanted), "\n".join(shown)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.program import call_program, environ
+from support.program import call_program, make_environ
 
 GONE = "chain: the current folder was removed; change to another one, or name a folder with --workspace\n"
 
@@ -59,7 +59,7 @@ def removed(tmp_path: Path) -> Iterator[Path]:
 def test_in_a_removed_folder(command: str, code: int, says: str | None, removed: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.mkdir()
-    variables = environ(tmp_path, {})
+    variables = make_environ(tmp_path, {})
     id = ""
     if "{id}" in command:
         call_program("-p", "hello", "--model", "offline", cwd=there, environ=variables)

@@ -19,18 +19,18 @@ import trio
 from hypothesis import strategies as st
 from support.checks import check_invariants
 from support.crashes import reopen
-from support.examples import fewer, sharded
+from support.examples import divide_in_short_run, sharded
 from support.processes import block_until, wait_until
-from support.program import environ, run_program, start_program
+from support.program import make_environ, run_program, start_program
 from support.servers import (
     daemon_pids,
     entry_of,
     hostile_server,
     live_daemons,
     log_rows,
+    remove_time_limits,
     server_pids,
     until_logged,
-    without_time_limits,
 )
 from support.sessions import Session, make_settings, open_session
 
@@ -40,7 +40,7 @@ from chain.journal.reading import Reading
 from chain.messages import Text, block_to_request_json
 from chain.session.resume import load_journal
 
-_no_time_limits = pytest.fixture(autouse=True)(without_time_limits)
+_no_time_limits = pytest.fixture(autouse=True)(remove_time_limits)
 
 
 def model_calling(*tools: str) -> str:
@@ -172,7 +172,7 @@ async def test_waiting_for_a_server_can_be_interrupted(log: Path) -> None:
 
 @pytest.mark.slow
 async def test_an_interrupt_as_servers_settle_starts_nothing(tmp_path: Path) -> None:
-    for n in range(fewer(8, divided_by=4)):  # the order of the two tasks that continue now is random
+    for n in range(divide_in_short_run(8, divided_by=4)):  # the order of the two tasks that continue now is random
         async with run_with_server(tmp_path / f"log{n}", model_calling("h__echo"), interactive=True) as session:
             await session.chain.wait_servers_settled()
             session.interrupt()
@@ -286,7 +286,7 @@ def test_servers_end_with_their_program(tmp_path: Path, log: Path, end: signal.S
     (tmp_path / "test.yaml").write_text(CONFIG)
     (tmp_path / "rules.yaml").write_text(model_calling("h__spawn", "h__hang"))
     argv = [sys.executable, "-m", "cli", "-p", "Go", "--config", "test.yaml", "--mcp", "h", "--no-stdin"]
-    with start_program(argv, cwd=tmp_path, env=environ(tmp_path, {}), stderr=subprocess.DEVNULL) as program:
+    with start_program(argv, cwd=tmp_path, env=make_environ(tmp_path, {}), stderr=subprocess.DEVNULL) as program:
         try:
             block_until(lambda: log_rows(log).count("tools/call") == 2)
         finally:
@@ -304,7 +304,7 @@ def test_a_found_server_is_untouched_until_allowed(tmp_path: Path) -> None:
         entries = {"h": entry_of(tmp_path / "log"), "far": {"type": "http", "url": url, "headers": {"A": "${NOT_SET}"}}}
         (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
         argv = [sys.executable, "-m", "cli", "-p", "hello", "--model", "offline", "--no-stdin"]
-        process = run_program(argv, cwd=tmp_path, env=environ(tmp_path, {}), text=True)
+        process = run_program(argv, cwd=tmp_path, env=make_environ(tmp_path, {}), text=True)
         with pytest.raises(BlockingIOError):
             listening.accept()
     assert process.returncode == 0, process.stderr

@@ -13,7 +13,7 @@ import pytest
 from support.keys import ESC
 from support.processes import block_until, pids_with
 from support.screen import Screen
-from support.terminal import Start, configure, line_states, quit, send, wait_idle
+from support.terminal import Start, configure, line_states, quit_program, send, wait_idle
 
 from chain.tools.processes.probe import probe
 
@@ -86,7 +86,7 @@ def test_a_denied_command_is_allowed_outside_once(start: Start, tmp_path: Path) 
         screen.type(key)
         wait_idle(screen.until(row))
         assert outside.exists() == (key == "o")
-    quit(screen)
+    quit_program(screen)
 
 
 def test_esc_and_a_closed_window_kill_a_command(screen: Screen, mark: str) -> None:
@@ -119,7 +119,7 @@ def test_a_job_wakes_the_model(screen: Screen, mark: str) -> None:
     block_until(lambda: not commands(mark))
     send(start_job(screen, mark, "J2"), "/kill J2").until("● [JOB J2] killed by the user after ")
     block_until(lambda: not commands(mark))
-    quit(wait_idle(screen))
+    quit_program(wait_idle(screen))
 
 
 @pytest.mark.slow
@@ -128,11 +128,11 @@ def test_no_process_of_a_job_outlives_the_session(screen: Screen, mark: str, end
     start_job(screen, mark, "J1")
     match end:
         case "quit":
-            quit(screen)
+            quit_program(screen)
         case "hang up":
             screen.hang_up()
         case "SIGKILL":
-            screen.kill(signal.SIGKILL)
+            screen.send_signal(signal.SIGKILL)
         case _:
             send(screen, end).until("Killing 1 background job: J1." if end == "stop" else "New conversation.")
             block_until(lambda: not commands(mark))

@@ -35,7 +35,7 @@ from double import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from support.checks import check_invariants, check_silence
+from support.checks import check_invariants, check_no_late_starts
 from support.examples import count_once, max_examples, sample_in_short_run
 from support.sessions import Session, make_settings
 from support.small_window import SUMMARY, SUMMARY_REQUEST
@@ -182,7 +182,7 @@ async def play(bench: Bench, name: str, acts: list[tuple[int, str]]) -> Session:
                 user.perform_first()
             await session.chain.wait_idle()
         check_invariants(session, max_iterations=limit)
-        check_silence(session, session.interrupted_at)
+        check_no_late_starts(session, session.interrupted_at)
     if isinstance(script, SmallService):
         assert len(script.refused) == len(set(script.refused)), "a request that was too long is not repeated"
         assert "context_full" not in [result.status for result in session.of(events.Result)]

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import pytest
 from support.editor import configure_client
 from support.processes import block_until, pids_with
-from support.program import environ, program, start_program
+from support.program import make_environ, program_command, start_program
 
 from chain.errors import UserError
 from cli.acp.rpc import INVALID_REQUEST, PARSE_ERROR
@@ -73,8 +73,8 @@ class Agent:
 def running(home: Path, *args: str, command: Sequence[str] = ()) -> Iterator[Agent]:
     with (home / "errors").open("a") as errors:
         process = start_program(
-            command or program("acp", *args),
-            env=environ(home, {}),
+            command or program_command("acp", *args),
+            env=make_environ(home, {}),
             cwd=home,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

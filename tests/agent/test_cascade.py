@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.agents import WAIT, AgentSession, Call, Obedient, open_agents, start, task_of
+from support.agents import WAIT, AgentSession, Call, ObedientModel, open_agents, start, task_of
 from support.sessions import INTERRUPTED, SKIPPED, call_at_event, make_settings
 
 from chain import events
@@ -219,7 +219,7 @@ async def test_a_time_limit_reaches_the_whole_tree(autojump_clock: trio.testing.
         assert agents.results("agent-1") == [(INTERRUPTED, True)]
 
 
-CALL_TOKENS = Obedient().usage.total_tokens
+CALL_TOKENS = ObedientModel().usage.total_tokens
 BUDGET = 3 * CALL_TOKENS - 1
 """A budget that the third model call exceeds, whichever agent makes it."""
 
@@ -247,7 +247,7 @@ async def test_no_retry_starts_beyond_the_budget(autojump_clock: trio.testing.Mo
             raise ModelError("the service is unwell", retryable=True, retry_after=5)
 
     async with open_agents(
-        model=Obedient(on_reply=fail_once), settings=make_settings(agents=True, budget_tokens=BUDGET)
+        model=ObedientModel(on_reply=fail_once), settings=make_settings(agents=True, budget_tokens=BUDGET)
     ) as agents:
         calls = [["explore", {"task": failing_task}], start("plan", [["plan_list", {}]])]
         assert agents.session.chain.submit(task_of(calls)).what == "started"

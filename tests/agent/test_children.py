@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Obedient, ask, open_agents, start, task_of
+from support.agents import WAIT, Call, ObedientModel, ask, open_agents, start, task_of
 from support.disks import FullDisk
 from support.sessions import INTERRUPTED, call_at_event, make_settings, open_session
 
@@ -307,7 +307,7 @@ async def test_a_question_pauses_its_callers_deadline(autojump_clock: trio.testi
         await trio.sleep(6)
         return answer
 
-    async with open_session(Obedient(), tools=[team], settings=make_settings(agents=True)) as session:
+    async with open_session(ObedientModel(), tools=[team], settings=make_settings(agents=True)) as session:
         with session.chain.answering():
             session.chain.submit(task_of([["team", {"task": task_of([start("explore", [ASK])])}]]))
             await trio.sleep(100)
@@ -323,7 +323,7 @@ async def test_a_timed_out_question_lets_the_next_open(autojump_clock: trio.test
         """Delegate the task for a call that does not exist, so that questions do not pause the deadline."""
         return await ctx.delegating.start("agent", task, "made-up")
 
-    async with open_session(Obedient(), tools=[team], settings=make_settings(agents=True)) as session:
+    async with open_session(ObedientModel(), tools=[team], settings=make_settings(agents=True)) as session:
         with session.chain.answering():
             session.chain.submit(task_of([["team", {"task": task_of([ASK])}], start("explore", [ASK])]))
             await trio.sleep(5)
@@ -387,7 +387,7 @@ async def test_an_asked_agent_uses_the_current_model() -> None:
         async def note_other(request: Request) -> None:
             models.append("other")
 
-        agents.session.switch_model(Obedient(name="other", on_reply=note_other))
+        agents.session.switch_model(ObedientModel(name="other", on_reply=note_other))
         await agents.start_run([ask("explore-1")])
         await agents.finish_run()
         assert agents.session.chain.init.model == "other"
@@ -403,7 +403,7 @@ async def test_an_exception_of_a_model_fails_its_run(error: BaseException, is_gr
         if json.loads(request.messages[0].text)["answer"] in failing_answers:
             raise BaseExceptionGroup("in a nursery", [error]) if is_grouped else error
 
-    async with open_agents(model=Obedient(on_reply=fail)) as agents:
+    async with open_agents(model=ObedientModel(on_reply=fail)) as agents:
         message = f"the model obedient failed: {type(error).__name__}: no"
         failing_answers.append("Found.")
         await agents.start_run([start("agent", answer="Found.")])

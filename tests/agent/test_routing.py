@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.agents import WAIT, Obedient, ask, open_agents, start, task_of
+from support.agents import WAIT, ObedientModel, ask, open_agents, start, task_of
 from support.disks import FullDisk
 from support.sessions import INTERRUPTED, SKIPPED, call_at_event, make_settings
 
@@ -316,7 +316,7 @@ async def test_the_chain_lists_its_agents() -> None:
             ("explore-1", "main", "finished"),
         ]
         assert (main.iteration, explore.task) == (2, task_of())
-        call_tokens = Obedient().usage.total_tokens
+        call_tokens = ObedientModel().usage.total_tokens
         assert main.tokens == 5 * call_tokens, "with those of its descendants"
         assert agent.tokens == 2 * call_tokens
         assert agents.session.chain.status().startswith("iteration 2, tools, 2 agents below; 0 lines wait")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.sessions import Recorder, make_settings
+from support.sessions import RecordingModel, make_settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -207,11 +207,11 @@ rules:
 """
 
 
-def new_model() -> Recorder:
-    return Recorder(ScriptedModel.parse(RULES))
+def new_model() -> RecordingModel:
+    return RecordingModel(ScriptedModel.parse(RULES))
 
 
-def instructions_in(model: Recorder) -> list[str]:
+def instructions_in(model: RecordingModel) -> list[str]:
     """Return the instructions in each request, or its whole system prompt if there are none."""
     return [request.system.rpartition(f"{INSTRUCTIONS_HEAD}\n\n")[2] for request in model.requests]
 
@@ -222,7 +222,7 @@ def block(what: str) -> str:
 
 @asynccontextmanager
 async def open_project(
-    model: Recorder, workspace: Path, state: Path, *, tools: Sequence[Tool] = (), **more: Any
+    model: RecordingModel, workspace: Path, state: Path, *, tools: Sequence[Tool] = (), **more: Any
 ) -> AsyncIterator[tuple[Chain, list[str]]]:
     """Yield a chain and the list of its notices. At the end, check that a replay computes the same requests."""
     notices: list[str] = []
@@ -331,7 +331,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 @asynccontextmanager
 async def open_on_hanging_disk(
     top: Path, state: Path, hanging: threading.Event, clock: MockClock
-) -> AsyncIterator[tuple[Chain, list[str], Recorder]]:
+) -> AsyncIterator[tuple[Chain, list[str], RecordingModel]]:
     """Open a chain that has read its instructions, and let the disk hang inside the block."""
     write(top / "AGENTS.md", "Use make.")
     model = new_model()

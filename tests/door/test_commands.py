@@ -12,7 +12,7 @@ import pytest
 import trio
 from support.doors import OpenDoor, open_door
 from support.gates import Gates, finish_run, start_run
-from support.rows import at_a_terminal
+from support.rows import terminal_renderer
 from support.sessions import Session, call_at_event
 from trio.testing import wait_all_tasks_blocked
 
@@ -98,7 +98,7 @@ async def test_send_waits_for_the_end_of_its_line(
 
 async def run_watch(door: OpenDoor, write: Callable[[str], object], *, in_json: bool = False) -> None:
     """Run ``chain watch`` until the door closes."""
-    renderer = None if in_json else at_a_terminal(color=False, ascii=False)
+    renderer = None if in_json else terminal_renderer(color=False, ascii=False)
     with await trio.to_thread.run_sync(connect, door.path) as client:
         await trio.to_thread.run_sync(watch, client, renderer, write)
 

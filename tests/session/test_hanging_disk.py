@@ -133,7 +133,7 @@ async def test_the_event_loop_does_not_wait(tmp_path: Path, monkeypatch: pytest.
         for _ in range(1_000):  # more steps than an ordinary run needs
             await trio.lowlevel.checkpoint()
         assert chain.is_running, "the request with the lines waits until they are on disk"
-        assert not [event for event in place.events if isinstance(event, events.LineQueued)]
+        assert not [event for event in place.all_events if isinstance(event, events.LineQueued)]
         disk_works.set()
         await chain.wait_idle()
-        assert [event.id for event in place.events if isinstance(event, events.LineQueued)] == queued
+        assert [event.id for event in place.all_events if isinstance(event, events.LineQueued)] == queued

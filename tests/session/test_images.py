@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from double import check_messages
 from support.checks import check_invariants, check_replays
-from support.disks import FullDisk, files_at_most
+from support.disks import FullDisk, limit_file_size
 from support.places import Place
 from support.sessions import Session, make_settings, open_session
 
@@ -150,7 +150,7 @@ def test_only_attachments_are_read(tmp_path: Path) -> None:
 
 def test_an_incomplete_attachment_is_removed(tmp_path: Path) -> None:
     journal = tmp_path / "s.jsonl"
-    with files_at_most(len(PIXEL) - 1), pytest.raises(OSError, match="File too large"):
+    with limit_file_size(len(PIXEL) - 1), pytest.raises(OSError, match="File too large"):
         store_attachment(journal, DIGEST, PIXEL)
     assert list(attachments_folder(journal).iterdir()) == []
 

@@ -31,7 +31,7 @@ from support.trees import (
     Leaf,
     Tree,
     TreeModel,
-    grow,
+    build_tree,
     tree_settings,
 )
 from support.users import DROP, DROP_FIRST, INTERRUPT, LINES, ActingUser
@@ -144,7 +144,7 @@ SETTINGS = [
 numbers, steps = st.integers(0, MOST_BELOW + 1), st.sampled_from([0, 0, 1, 2])
 job_leaf = st.sampled_from([*JOBS, *JOBS, *LEAVES])
 job_trees = st.builds(
-    grow,
+    build_tree,
     st.lists(st.tuples(numbers, st.sampled_from(KINDS), steps, job_leaf), max_size=5),
     st.lists(st.tuples(numbers, steps, st.sampled_from(JOBS)), min_size=1, max_size=10),
     st.lists(st.tuples(numbers, steps, st.sampled_from(NAMES), job_leaf), max_size=2),

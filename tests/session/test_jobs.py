@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.agents import Obedient, task_of
+from support.agents import ObedientModel, task_of
 from support.crashes import load_crashed, reopen
 from support.disks import FullDisk
 from support.gate import TWO_STEPS, Gate, finish_run, start_run
@@ -271,7 +271,9 @@ async def test_a_failed_job_is_reported() -> None:
 async def test_the_jobs_of_a_child_end_with_it() -> None:
     jobs, gate = ControlledJobs(), Gate()
     task = task_of([["agent", {"task": task_of([["work", {"name": "a"}], ["work", {"name": "b"}], ["wait", {}]])}]])
-    async with open_session(Obedient(), tools=[jobs.tool, gate.tool], settings=make_settings(agents=True)) as session:
+    async with open_session(
+        ObedientModel(), tools=[jobs.tool, gate.tool], settings=make_settings(agents=True)
+    ) as session:
         session.chain.submit(task)
         await gate.started.wait()
         await jobs.end("b")

@@ -62,7 +62,7 @@ async def open_question(place: Place, query: str) -> AsyncIterator[Chain]:
 
 def answers(place: Place) -> list[tuple[str, str]]:
     """Return the decision of each question, and who made it."""
-    return [(e.decision, e.by) for e in place.events if isinstance(e, events.Answer)]
+    return [(e.decision, e.by) for e in place.all_events if isinstance(e, events.Answer)]
 
 
 NEEDS_APPROVAL = "needs approval"

@@ -6,7 +6,7 @@ import random
 
 import trio
 from hypothesis import strategies as st
-from support.agents import WAIT, Obedient, Waiters, delegate_twice, task_of
+from support.agents import WAIT, ObedientModel, Waiters, delegate_twice, task_of
 from support.crashes import reopen
 from support.examples import sharded
 from support.gates import THREE_TOOLS, Gates, finish_run, start_run
@@ -69,7 +69,7 @@ async def test_a_repeated_id_removes_no_waiting_line() -> None:
 async def test_the_snapshot_has_agents_until_they_end() -> None:
     waiters = Waiters()
     async with open_session(
-        Obedient(), tools=[waiters.tool, delegate_twice], settings=make_settings(agents=True)
+        ObedientModel(), tools=[waiters.tool, delegate_twice], settings=make_settings(agents=True)
     ) as session:
         session.chain.submit(task_of([["delegate_twice", {"task": task_of([WAIT])}]]))
         await wait_all_tasks_blocked()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.agents import WAIT, AgentSession, Obedient, Waiters, ask, open_agents, start
+from support.agents import WAIT, AgentSession, ObedientModel, Waiters, ask, open_agents, start
 from support.crashes import load_crashed, reopen
 from support.disks import FullDisk, MemoryFile
 from support.gate import REFUSES_RESULT, Gate, finish_run, start_run
@@ -65,7 +65,7 @@ async def test_an_agent_with_waiting_calls_is_kept() -> None:
         data = agents.session.file.data  # has two agents, of which ``max_kept`` allows one
         await agents.finish_run()
     waiters = Waiters()
-    async with reopen(data, Obedient(), tools=[waiters.tool], settings=settings) as session:
+    async with reopen(data, ObedientModel(), tools=[waiters.tool], settings=settings) as session:
         agents = AgentSession(session, waiters)
         first, second = ask("explore-1", [WAIT], answer="first"), ask("explore-1", answer="second")
         await agents.start_run([first, second, ask("explore-2", [WAIT], answer="x")])

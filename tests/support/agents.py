@@ -22,7 +22,7 @@ from chain.messages import Block, Message, StopReason, Text, ToolCall, Usage
 from chain.model import Delta, Model, Reply, Request
 from chain.tools.tool import Tool, ToolContext, tool
 
-from .checks import check_full_disk, check_invariants, check_silence
+from .checks import check_full_disk, check_invariants, check_no_late_starts
 from .disks import FullDisk, MemoryFile
 from .sessions import Session, make_settings, open_session
 
@@ -57,7 +57,7 @@ async def delegate_twice(ctx: ToolContext, task: str) -> str:
 
 
 @dataclass
-class Obedient(Model):
+class ObedientModel(Model):
     """A model that does the steps of the latest task, then answers. ``on_reply`` is awaited before each reply."""
 
     name: str = "obedient"
@@ -182,7 +182,7 @@ def _opened() -> trio.Event:
 async def open_agents(
     *,
     settings: Settings | None = None,
-    model: Obedient | None = None,
+    model: ObedientModel | None = None,
     tools: Iterable[Tool] = (),
     interactive: bool = False,
     file: MemoryFile | None = None,
@@ -191,11 +191,11 @@ async def open_agents(
     waiters = Waiters()
     chosen = settings or make_settings(agents=True)
     async with open_session(
-        model or Obedient(), tools=[waiters.tool, *tools], settings=chosen, interactive=interactive, file=file
+        model or ObedientModel(), tools=[waiters.tool, *tools], settings=chosen, interactive=interactive, file=file
     ) as session:
         yield AgentSession(session, waiters)
     if isinstance(session.file, FullDisk):
         check_full_disk(session)
     else:
         check_invariants(session, max_iterations=chosen.chain().max_iterations)
-    check_silence(session, session.interrupted_at)
+    check_no_late_starts(session, session.interrupted_at)

@@ -24,7 +24,7 @@ from .sessions import INTERRUPTED, SKIPPED, Mark, Session, make_settings, modifi
 from .small_window import SUMMARY_REQUEST
 from .states import check_states
 from .users import LINE_MARK
-from .walk import Walk, in_order, walk_session
+from .walk import Walk, merge_in_order, walk_session
 
 FINAL = {"delivered", "handled", "returned", "dropped"}
 """The final states of an accepted line."""
@@ -69,7 +69,7 @@ def check_session(session: Session, max_iterations: int) -> None:
         check_invariants(session, max_iterations=max_iterations)
     elif session.file.room == math.inf and session.of(events.Result)[-1:] and session.result.status != "error":
         check_full_disk(session)
-    check_silence(session, session.interrupted_at)
+    check_no_late_starts(session, session.interrupted_at)
     check_used_lines(session)
 
 
@@ -91,7 +91,7 @@ async def check_next_run(session: Session) -> None:
     texts = {event.text for event in session.events[earlier_events:] if isinstance(event, events.ToolResult)}
     assert not texts & {SKIPPED, INTERRUPTED}
     check_invariants(session)
-    check_silence(session, session.interrupted_at)
+    check_no_late_starts(session, session.interrupted_at)
 
 
 def check_full_disk(session: Session) -> None:
@@ -127,7 +127,7 @@ def check_full_disk(session: Session) -> None:
 def _check_acknowledged(session: Session, records: Sequence[dict[str, Any]]) -> None:
     """Check I6: a line was on the disk before its event ``line_queued``."""
     ends: dict[str, int] = {}
-    for item in in_order(session, records):
+    for item in merge_in_order(session, records):
         match item:
             case Mark(what=events.LineQueued(id=id), synced=synced):
                 assert ends[id] <= synced, f"I6: {id} was acknowledged before it was on the disk"
@@ -137,7 +137,7 @@ def _check_acknowledged(session: Session, records: Sequence[dict[str, Any]]) -> 
                 pass
 
 
-def check_silence(session: Session, interrupted_at: list[int]) -> None:
+def check_no_late_starts(session: Session, interrupted_at: list[int]) -> None:
     """Check I4: after an interrupt or the end of a run, no tool and no iteration starts until the next run.
 
     ``interrupted_at`` are the numbers of events that had happened before each interrupt.
@@ -237,7 +237,7 @@ def _check_events(session: Session, records: Sequence[dict[str, Any]], walk: Wal
     if not isinstance(session.file, FullDisk):
         results = [(r["status"], r["iterations"]) for r in records if r["type"] == "result"]
         assert [(e.status, e.iterations) for e in session.of(events.Result)] == results
-        for event, recorded in zip(session.of(events.Result), walk.found, strict=True):
+        for event, recorded in zip(session.of(events.Result), walk.run_results, strict=True):
             partial_results, is_long = list(event.partial_results), sum(map(len, recorded)) > MAX_RESULT_CHARS
             if partial_results and is_long:  # the event has only the latest ones
                 recorded = recorded[-len(partial_results) :]
@@ -317,7 +317,7 @@ def _check_starts(session: Session, records: Sequence[dict[str, Any]]) -> None:
         return
     allowed: dict[str, int] = {}
     approvals: dict[str, str] = {}
-    for item in in_order(session, records):
+    for item in merge_in_order(session, records):
         match item:
             case {"type": "question", "kind": "approval"}:
                 approvals[item["id"]] = item["tool_call_id"]

@@ -268,7 +268,7 @@ def opener(
 
 
 @asynccontextmanager
-async def uninitialized(opener: SessionOpener) -> AsyncIterator[Editor]:
+async def open_uninitialized_editor(opener: SessionOpener) -> AsyncIterator[Editor]:
     """Yield an editor whose agent serves it until the end of the block."""
     sender, receiver = trio.open_memory_channel[RawLine](1_000)
     editor = Editor(sender)
@@ -290,9 +290,9 @@ async def uninitialized(opener: SessionOpener) -> AsyncIterator[Editor]:
 
 
 @asynccontextmanager
-async def connected(opener: SessionOpener, **features: object) -> AsyncIterator[Editor]:
+async def open_editor(opener: SessionOpener, **features: object) -> AsyncIterator[Editor]:
     """Yield an editor that has initialized its connection with these parameters."""
-    async with uninitialized(opener) as editor:
+    async with open_uninitialized_editor(opener) as editor:
         await editor.initialize(**features)
         yield editor
 

@@ -69,6 +69,6 @@ def first_in_short_run(cases: Sequence[T]) -> Sequence[T]:
     return cases[:1] if IS_SHORT else cases
 
 
-def fewer(number: int, *, divided_by: int) -> int:
+def divide_in_short_run(number: int, *, divided_by: int) -> int:
     """Return the number; in the short run the quotient, and at least 1."""
     return max(number // divided_by, 1) if IS_SHORT else number

@@ -60,7 +60,10 @@ def python_of(user: int) -> str:
             if (
                 candidate
                 and subprocess.run(
-                    [candidate, "-c", "import trio, chain"], stderr=subprocess.DEVNULL, check=False, **as_user(user)
+                    [candidate, "-c", "import trio, chain"],
+                    stderr=subprocess.DEVNULL,
+                    check=False,
+                    **user_options(user),
                 ).returncode
                 == 0
             ):
@@ -68,7 +71,7 @@ def python_of(user: int) -> str:
     pytest.skip("no Python that another user may run")
 
 
-def as_user(user: int) -> dict[str, Any]:
+def user_options(user: int) -> dict[str, Any]:
     """Return the arguments of ``subprocess`` for a Python that another user starts."""
     packages = next(path for path in sys.path if path.endswith("site-packages"))
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT}/tests:{packages}", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -79,5 +82,10 @@ def as_user(user: int) -> dict[str, Any]:
 def run_python(user: int, *args: str) -> str:
     """Run Python as a user to its end, and return what it printed."""
     return subprocess.run(
-        [python_of(user), *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, **as_user(user)
+        [python_of(user), *args],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+        **user_options(user),
     ).stdout

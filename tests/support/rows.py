@@ -17,8 +17,8 @@ from cli.show.text_rows import columns
 
 MakeRenderer: TypeAlias = Callable[..., Renderer]
 
-above_a_prompt = partial(Renderer, streams=True, collapses=True)
-at_a_terminal = partial(Renderer, streams=True)
+prompt_renderer = partial(Renderer, streams=True, collapses=True)
+terminal_renderer = partial(Renderer, streams=True)
 
 _SGR = re.compile(r"\x1b\[[0-9;]+m")
 
@@ -50,7 +50,7 @@ def check_order(text: str, parts: Iterable[str]) -> None:
         assert at >= 0, part
 
 
-def without_chance(transcript: str) -> list[str]:
+def without_varying_parts(transcript: str) -> list[str]:
     """Return the rows without times, session ids and the sizes of files, which differ in each run.
 
     Rows of files that are read in parallel are sorted.
@@ -76,7 +76,7 @@ def tail_of(renderer: Renderer) -> list[str]:
 
 def rows_and_tail(*stream: Event, width: int = 80) -> tuple[list[str], list[str]]:
     """Return the rows of events above a prompt, and the unsettled rows, without colours."""
-    renderer = above_a_prompt(color=False, ascii=False, width=width)
+    renderer = prompt_renderer(color=False, ascii=False, width=width)
     return rows_of(renderer, *stream), tail_of(renderer)
 
 

@@ -28,7 +28,7 @@ from .processes import wait_until
 PROGRAM = Path(__file__).parent / "hostile_server.py"
 
 
-def without_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def remove_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the timeouts of servers, so that no test depends on their speed. Imports the slow client of ``mcp``."""
     from chain.tools.mcp import connection
 

@@ -24,7 +24,7 @@ from chain.session.resume import LoadedSession, Resumed
 from chain.tools.tool import Tool
 
 from .disks import MemoryFile
-from .states import is_chosen, watch_states
+from .states import should_watch, watch_states
 
 SKIPPED = "[Skipped: user interrupted]"
 INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
@@ -40,7 +40,7 @@ class Mark:
 
 
 @dataclass
-class Recorder:
+class RecordingModel:
     """A model that records each request and passes it to another model."""
 
     inner: Model
@@ -90,7 +90,7 @@ class Session:
     """An open chain, its requests, events and journal."""
 
     chain: Chain
-    model: Recorder
+    model: RecordingModel
     file: MemoryFile
     interactive: bool = False
     events: list[events.Event] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Session:
     is_closing: bool = False
     interrupted_at: list[int] = field(default_factory=list)
     """The number of events at each interrupt."""
-    models: list[Recorder] = field(default_factory=list)
+    models: list[RecordingModel] = field(default_factory=list)
     """The models that ``switch_model`` switched to."""
     settings: Settings | None = None
     """The settings that it was opened with."""
@@ -137,7 +137,7 @@ class Session:
 
     def switch_model(self, model: Model) -> None:
         """Switch to another model. Its requests are recorded with those of the first."""
-        other = Recorder(model, self.model.requests, self.mark)
+        other = RecordingModel(model, self.model.requests, self.mark)
         self.chain.use_model(other)
         self.models.append(other)
 
@@ -300,7 +300,7 @@ async def open_session(
 ) -> AsyncIterator[Session]:
     """Yield a session in memory. ``model`` may be the text of a rule file."""
     inner = ScriptedModel.parse(model) if isinstance(model, str) else model
-    recorder, file = Recorder(inner), file or MemoryFile()
+    recorder, file = RecordingModel(inner), file or MemoryFile()
     chosen = settings or make_settings()
     assert chosen.file is not None
     async with open_chain(
@@ -321,7 +321,7 @@ async def open_session(
         )
         recorder.on_request = session.mark
         chain.listen(session.record_event)
-        if is_chosen():
+        if should_watch():
             watch_states(session)
         try:
             yield session

@@ -107,7 +107,7 @@ class Tree:
     tasks: dict[str, list[Step]]
 
 
-def grow(
+def build_tree(
     agents: Iterable[tuple[int, str, int, Leaf]],
     leaves: Iterable[tuple[int, int, Leaf]],
     questions: Iterable[tuple[int, int, str, Leaf]],
@@ -142,7 +142,7 @@ numbers = st.integers(0, MOST_BELOW + 1)
 step_numbers = st.sampled_from([0, 0, 1, 2])
 leaf = st.sampled_from(LEAVES)
 trees = st.builds(
-    grow,
+    build_tree,
     st.lists(st.tuples(numbers, st.sampled_from(KINDS), step_numbers, leaf), min_size=1, max_size=MOST_BELOW),
     st.lists(st.tuples(numbers, step_numbers, leaf), max_size=8),
     st.lists(st.tuples(numbers, step_numbers, st.sampled_from(NAMES), leaf), max_size=5),

@@ -33,7 +33,7 @@ class Place:
 START = Place()
 
 
-def in_order(
+def merge_in_order(
     session: Session, records: Sequence[dict[str, Any]], since: Place = START
 ) -> Iterator[dict[str, Any] | Mark]:
     """Yield records and marks in the order in which they happened. Each record gets its ``end`` in the file."""
@@ -89,7 +89,7 @@ class Walk:
         """The agents by the identity of their conversations' memory."""
         self.deliveries: dict[tuple[str, ...], tuple[str, str, int, int]] = {}
         """By the ids of delivered lines: the agent, its ``parent_id`` and iteration, and the iterations left."""
-        self.found: list[list[str]] = []
+        self.run_results: list[list[str]] = []
         """The results of each run that are no errors, in the order of the calls."""
         self._requesting = ""
         """The agent whose request was recorded last."""
@@ -104,7 +104,7 @@ class Walk:
     def read_new(self, records: Sequence[dict[str, Any]]) -> None:
         """Read the records since the last call."""
         self._parallel |= {t.name for t in self._session.chain.tools if can_run_in_parallel(t)}
-        for item in in_order(self._session, records, self._place):
+        for item in merge_in_order(self._session, records, self._place):
             self.read(item)
         self.data = self._session.file.data
         self._place = Place(len(records), len(self._session.marks), len(self.data))
@@ -158,7 +158,7 @@ class Walk:
                 assert item["parent_id"] == self.agents[item["name"]].parent_id
                 self.agents[item["name"]].end(item["status"], item["iterations"], item["usage"])
             case "result":
-                self.found.append(self.main.findings)
+                self.run_results.append(self.main.findings)
                 self.main.result(item, interactive=self._session.interactive)
                 self._is_running = False
             case _:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.agents import Obedient
+from support.agents import ObedientModel
 from support.commands import RULES, answer_rows, busy_commands, commands_of, danger, four_model_settings
 from support.gate import Gate
 from support.sessions import open_session
@@ -469,7 +469,7 @@ async def test_cost_has_the_date_of_the_prices(tmp_path: Path, as_of: str, price
         f"models: {{default: mine, definitions: {{mine: {definition}}}}}\nchains: {{default: {{tools: []}}}}"
     )
     settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
-    model = Obedient(usage=Usage(10, 5, cost_usd=0.25))
+    model = ObedientModel(usage=Usage(10, 5, cost_usd=0.25))
     async with open_session(model, settings=settings, interactive=True) as session:
         await session.run("hello")
         *_, cost = answer_rows(Commands(session.chain, settings).run("/cost", width=120))

@@ -12,13 +12,13 @@ import pytest
 import trio
 from support.http_server import TOOL, HttpServer, http_server, json_response, response
 from support.processes import wait_until
-from support.servers import RunningServers, run_servers, server, without_time_limits
+from support.servers import RunningServers, remove_time_limits, run_servers, server
 
 from chain.errors import ToolError
 from chain.tools.mcp.streams import inspect
 from chain.tools.mcp.traffic import Traffic
 
-_no_time_limits = pytest.fixture(autouse=True)(without_time_limits)
+_no_time_limits = pytest.fixture(autouse=True)(remove_time_limits)
 # The client leaves the generators of a stream open that is cut.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 

@@ -20,10 +20,10 @@ from support.servers import (
     hostile_server,
     live_daemons,
     log_rows,
+    remove_time_limits,
     run_servers,
     server,
     until_logged,
-    without_time_limits,
 )
 
 from chain.config.extras import MCP, install_command
@@ -33,7 +33,7 @@ from chain.tools.mcp import connection, tools, traffic
 from chain.tools.mcp import servers as mcp_servers
 from chain.tools.tool import Asking
 
-_no_time_limits = pytest.fixture(autouse=True)(without_time_limits)
+_no_time_limits = pytest.fixture(autouse=True)(remove_time_limits)
 
 
 @pytest.fixture

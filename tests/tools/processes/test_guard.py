@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support import guarded_program
 from support.fences import USERS
-from support.processes import as_user, block_until, pids_with, python_of, run_python
+from support.processes import block_until, pids_with, python_of, run_python, user_options
 
 in_and_without_a_fence = pytest.mark.parametrize(
     ("user", "options"), [(min(USERS), []), (max(USERS), ["fenced"])], ids=["not fenced", "fenced"]
@@ -30,7 +30,7 @@ def program_with_escapes(user: int, *arguments: str) -> Iterator[subprocess.Pope
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        **as_user(user),
+        **user_options(user),
     ) as process:
         assert process.stdout is not None
         folder = Path(process.stdout.readline().strip())
