@@ -26,16 +26,15 @@ NOBODY = 65534
 _ROUND_S = 0.005
 
 
-def pids_with(mark: str) -> list[int]:
-    """Return the pids of the processes with this text in their environment, which all descendants inherit."""
+def pids_with(mark: str, file: str = "environ") -> list[int]:
+    """Return the pids of the processes with this text in their environment, which all descendants inherit.
+
+    ``file`` is the file in the folder of a process that has the text, such as ``cmdline``.
+    """
     pids = []
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                environ = Path("/proc", name, "environ").read_bytes()
-            except OSError:
-                continue  # it has ended
-            if mark.encode() in environ:
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):  # the process has ended
+            if mark.encode() in Path("/proc", name, file).read_bytes():
                 pids.append(int(name))
     return pids
 

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from chain.tools.processes import guarded
 from chain.tools.processes.guarded import Guard
 
 from .contexts import tool_context
-from .processes import wait_until
+from .processes import pids_with, wait_until
 
 PROGRAM = Path(__file__).parent / "hostile_server.py"
 
@@ -78,12 +78,7 @@ def live_daemons(log: Path) -> list[int]:
 
 def server_pids(log: Path) -> list[int]:
     """Return the pids of the server that writes this log and of its daemons."""
-    pids = []
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        with suppress(OSError):  # the process has ended
-            if str(log).encode() in Path("/proc", name, "cmdline").read_bytes():
-                pids.append(int(name))
-    return pids
+    return pids_with(str(log), "cmdline")
 
 
 class RunningServers:

@@ -22,7 +22,7 @@ _PREFERRED = ("explore", "plan")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """A position in a session: numbers of records and marks, and the offset in the journal."""
 
     records: int = 0
@@ -30,11 +30,11 @@ class Place:
     end: int = 0
 
 
-START = Place()
+START = Position()
 
 
 def merge_in_order(
-    session: Session, records: Sequence[dict[str, Any]], since: Place = START
+    session: Session, records: Sequence[dict[str, Any]], since: Position = START
 ) -> Iterator[dict[str, Any] | Mark]:
     """Yield records and marks in the order in which they happened. Each record gets its ``end`` in the file."""
     marks = iter(session.marks[since.marks :])
@@ -76,7 +76,7 @@ class Walk:
         self.max_iterations = max_iterations
         self.data = b""
         """The part of the journal that was read."""
-        self._place = START
+        self._position = START
         self._agents_settings, self._budget = _limits_of(session.settings)
         self._limits = {kind.name: kind.max_iterations or max_iterations for kind in self._agents_settings.kinds}
         self._parallel: set[str] = set()
@@ -104,10 +104,10 @@ class Walk:
     def read_new(self, records: Sequence[dict[str, Any]]) -> None:
         """Read the records since the last call."""
         self._parallel |= {t.name for t in self._session.chain.tools if can_run_in_parallel(t)}
-        for item in merge_in_order(self._session, records, self._place):
+        for item in merge_in_order(self._session, records, self._position):
             self.read(item)
         self.data = self._session.file.data
-        self._place = Place(len(records), len(self._session.marks), len(self.data))
+        self._position = Position(len(records), len(self._session.marks), len(self.data))
 
     def read(self, item: dict[str, Any] | Mark) -> None:
         if isinstance(item, Mark):
