@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from support import check_invariants, open_session
-from support.agents import family, start
-from support.gate import TWO_STEPS, Gate, begin, finish
-from support.sessions import Session
+from support.agents import open_agents, start
+from support.checks import check_invariants
+from support.gate import TWO_STEPS, Gate, finish_run, start_run
+from support.sessions import Session, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -94,7 +94,7 @@ async def test_an_exception_leaves_the_block_unchanged(error: BaseException, by_
         async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
             sessions.append(session)
             session.chain.listen(leave)
-            await begin(session, gate, "use B")
+            await start_run(session, gate, "use B")
             if by_listener:
                 await trio.sleep_forever()
             raise error
@@ -131,7 +131,7 @@ async def test_a_resisting_child_returns_its_lines(autojump_clock: MockClock) ->
     async with family(tools=[resist]) as agents:
         await agents.begin([start("agent", [["resist", {}]])])
         agents.send("look at the tests too", "agent-1")
-        await agents.quiet()
+        await agents.wait_blocked()
     assert (agents.session.result.status, agents.session.state("L2")) == ("interrupted", "returned")
 
 
@@ -139,7 +139,7 @@ async def test_a_cancellation_interrupts_before_the_block_ends(autojump_clock: M
     gate = Gate()
     with trio.CancelScope() as scope:
         async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-            await begin(session, gate, "use B")
+            await start_run(session, gate, "use B")
             scope.cancel()
             with trio.CancelScope(shield=True):
                 await wait_all_tasks_blocked()
@@ -151,7 +151,7 @@ async def test_a_cancellation_interrupts_before_the_block_ends(autojump_clock: M
 async def test_a_closed_chain_lets_no_task_wait(autojump_clock: MockClock) -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await begin(session, gate, *(f"line {n}" for n in range(10)))
+        await start_run(session, gate, *(f"line {n}" for n in range(10)))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(session.chain.lines.wait_for_change)
             await wait_all_tasks_blocked()

@@ -14,8 +14,9 @@ from support import FullDisk, Recorder, check_invariants, open_session, settings
 from support.certificates import self_signed
 from support.disks import SMALL, MemoryFile
 from support.examples import first_in_short_run
-from support.gate import TWO_STEPS, Gate, begin, finish
-from support.house import ROOT
+from support.gate import TWO_STEPS, Gate, finish_run, start_run
+from support.project import ROOT
+from support.sessions import RecordingModel, make_settings, open_session
 from support.wire import model_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -30,8 +31,8 @@ from chain.session.exit_codes import LINES_LEFT
 ANSWER = "rules: [{text: The answer.}]"
 
 
-def scripted(rules: str = "rules: [{text: The other answer.}]", name: str = "other") -> Recorder:
-    return Recorder(ScriptedModel.parse(f"name: {name}\n{rules}"))
+def scripted(rules: str = "rules: [{text: The other answer.}]", name: str = "other") -> RecordingModel:
+    return RecordingModel(ScriptedModel.parse(f"name: {name}\n{rules}"))
 
 
 # ------------------------------------------------------------------------------------------------------------- lines
@@ -62,23 +63,23 @@ async def test_the_last_waiting_line_is_the_prompts() -> None:
 
 
 async def test_a_line_that_acted_cannot_be_dropped() -> None:
-    gate = Gate(asks=True)
+    gate = Gate(reads_guidance=True)
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         await begin(session, gate, "use B", "focus on prices")
         gate.asked.set()
         await wait_all_tasks_blocked()
-        assert gate.heard == ["prices"]
+        assert gate.adjustments == ["prices"]
         assert session.chain.lines.last_waiting() == "L2"
         with pytest.raises(UserError, match="a running tool has acted on L3 already, so this line cannot be dropped"):
             session.chain.lines.drop("L3")
-        await finish(session, gate)
+        await finish_run(session, gate)
         assert session.state("L3") == "delivered"
 
 
 async def test_a_dropped_line_leaves_room_for_another() -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(inbox_size=1)) as session:
-        await begin(session, gate, "use B")
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=make_settings(inbox_size=1)) as session:
+        await start_run(session, gate, "use B")
         async with trio.open_nursery() as nursery:
 
             @nursery.start_soon
@@ -88,18 +89,18 @@ async def test_a_dropped_line_leaves_room_for_another() -> None:
 
             await wait_all_tasks_blocked()
             assert session.chain.lines.drop("L2") == "use B"
-        await finish(session, gate)
+        await finish_run(session, gate)
         assert session.sent(1).endswith("USER INTERRUPTION: use C")
 
 
 @pytest.mark.parametrize(("origin", "is_own"), [("prompt", True), ("script", True), ("json", True), ("door", False)])
 async def test_exit_code_3_counts_the_own_lines(origin: events.Origin, is_own: bool) -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(inbox_size=1)) as session:
-        await begin(session, gate)
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=make_settings(inbox_size=1)) as session:
+        await start_run(session, gate)
         for line in ("use B", "use C", "stop"):
             session.chain.submit(line, origin=origin)
-        await finish(session, gate)
+        await finish_run(session, gate)
         states = [(r.id, r.state, r.origin) for r in session.of(events.Receipt) if r.id != "L1"]
         assert states == [("", "refused", origin), ("L3", "handled", origin), ("L2", "returned", origin)]
         assert session.chain.runs.exit_code() == (LINES_LEFT if is_own else 0)
@@ -179,7 +180,7 @@ async def test_an_active_run_keeps_its_model(has_requested: bool) -> None:
             await gate.started.wait()
         session.chain.use_model(other)
         assert session.chain.init.model == "other"
-        await finish(session, gate)
+        await finish_run(session, gate)
         assert [r.result for r in session.of(events.Result)] == ["The answer.", "The other answer."]
         assert (len(session.model.requests), len(other.requests)) == (2, 1)
 

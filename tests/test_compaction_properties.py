@@ -14,25 +14,14 @@ from typing import Any, get_args
 
 import trio
 from hypothesis import strategies as st
-from support import (
-    COMPACT,
-    DISK_ACTS,
-    DROP,
-    EDIT,
-    INTERRUPT,
-    LINES,
-    FullDisk,
-    MemoryFile,
-    check_session,
-    open_session,
-    settings,
-    sharded,
-    wait_quiet,
-)
+from support.checks import check_session
 from support.crashes import check_needs_no_repair, check_resumed, load_crashed
+from support.disks import FullDisk, MemoryFile
+from support.examples import sharded
 from support.models import TOOLS, RandomModel, Step, steps
+from support.sessions import make_settings, open_session, wait_quiet
 from support.small_window import SmallWindow, Summary
-from support.users import MARKED, Acts
+from support.users import COMPACT, DISK_ACTS, DROP, EDIT, INTERRUPT, LINE_MARK, LINES, ActingUser
 from trio.testing import MockClock
 
 from chain import events
@@ -44,30 +33,30 @@ ENOUGH = 800
 
 
 @dataclass(frozen=True)
-class Setting:
+class CompactionSetting:
     """The window (see ``SmallWindow``), and the settings of a session, ``more`` by name."""
 
     room: int
-    counts: float = 1.0
-    tells: bool = True
-    knows: bool = True
+    token_ratio: float = 1.0
+    reports_length: bool = True
+    reports_window: bool = True
     interactive: bool = False
     more: dict[str, Any] = field(default_factory=dict)
 
-    def window(self, inner: RandomModel, room: int, says: list[Summary]) -> SmallWindow:
-        return SmallWindow(inner, room, self.counts, says, self.tells, self.knows)
+    def window(self, inner: RandomModel, room: int, first_summaries: list[Summary]) -> SmallWindow:
+        return SmallWindow(inner, room, self.token_ratio, first_summaries, self.reports_length, self.reports_window)
 
 
 SETTINGS = [
-    Setting(ENOUGH),
-    Setting(300),
-    Setting(150, counts=1.3),
-    Setting(ENOUGH, counts=1.3, tells=False, interactive=True),
-    Setting(300, counts=0.7, knows=False),
-    Setting(ENOUGH, counts=1.3, knows=False, interactive=True),
-    Setting(150, counts=0.8, knows=False, tells=False),
-    Setting(60),
-    Setting(300, more={"budget_tokens": 3_000}),
+    CompactionSetting(ENOUGH),
+    CompactionSetting(300),
+    CompactionSetting(150, token_ratio=1.3),
+    CompactionSetting(ENOUGH, token_ratio=1.3, reports_length=False, interactive=True),
+    CompactionSetting(300, token_ratio=0.7, reports_window=False),
+    CompactionSetting(ENOUGH, token_ratio=1.3, reports_window=False, interactive=True),
+    CompactionSetting(150, token_ratio=0.8, reports_window=False, reports_length=False),
+    CompactionSetting(60),
+    CompactionSetting(300, more={"budget_tokens": 3_000}),
 ]
 
 user_acts = st.sampled_from([*LINES, COMPACT, COMPACT, INTERRUPT, DROP, EDIT, *LINES])
@@ -77,28 +66,30 @@ replies = steps.filter(lambda step: step.stop_reason != "model_context_window_ex
 
 
 @dataclass
-class Example:
-    """Three runs in a small window, and the user's acts during the first one. ``says`` are the first summaries."""
+class CompactionExample:
+    """Three runs in a small window, and the user's acts during the first one."""
 
     steps: list[Step]
-    says: list[Summary]
+    first_summaries: list[Summary]
     at: list[tuple[int, str]]
-    setting: Setting
+    setting: CompactionSetting
     in_time: list[tuple[float, str]] = field(default_factory=list)
 
     async def play(self, file: MemoryFile) -> None:
         setting = self.setting
-        use = settings(max_iterations=MAX_ITERATIONS, **setting.more)
-        model = setting.window(RandomModel(list(self.steps)), setting.room, list(self.says))
-        async with open_session(model, tools=TOOLS, use=use, interactive=setting.interactive, file=file) as session:
-            acts = Acts(session, self.at, also_idle=True)
+        settings = make_settings(max_iterations=MAX_ITERATIONS, **setting.more)
+        model = setting.window(RandomModel(list(self.steps)), setting.room, list(self.first_summaries))
+        async with open_session(
+            model, tools=TOOLS, settings=settings, interactive=setting.interactive, file=file
+        ) as session:
+            acts = ActingUser(session, self.at, also_idle=True)
             session.chain.listen(acts)
             for query in "Do the task", "Do another", "And a third":
                 session.chain.submit(query)
                 async with trio.open_nursery() as nursery:
                     if query == "Do the task":
-                        acts.at_once()
-                        nursery.start_soon(acts.in_time, self.in_time)
+                        acts.perform_first()
+                        nursery.start_soon(acts.perform_timed, self.in_time)
                     await wait_quiet(session)
                     check_session(session, MAX_ITERATIONS)
                     nursery.cancel_scope.cancel()
@@ -106,7 +97,7 @@ class Example:
                     file.room = math.inf
         check_session(session, MAX_ITERATIONS)
         assert len(model.refused) == len(set(model.refused)), "a request that was too long was sent again"
-        if not self.says and setting.room >= ENOUGH:
+        if not self.first_summaries and setting.room >= ENOUGH:
             assert "context_full" not in [result.status for result in session.of(events.Result)]
 
     async def crash(self, part: float) -> None:
@@ -134,24 +125,26 @@ class Example:
 def marked_words(read: LoadedSession) -> set[str]:
     """Return the rows of the user's words that the last compaction kept and that contain a mark."""
     compacted = read.state.main.history.compacted
-    return set() if compacted is None else {row for row in compacted.words.splitlines() if MARKED.search(row)}
+    return set() if compacted is None else {row for row in compacted.words.splitlines() if LINE_MARK.search(row)}
 
 
-def examples(acts: st.SearchStrategy[str], **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Example]:
+def examples(acts: st.SearchStrategy[str], **more: st.SearchStrategy[Any]) -> st.SearchStrategy[CompactionExample]:
     at = st.lists(st.tuples(st.integers(0, 80), acts), max_size=12)
-    return st.builds(Example, st.lists(replies, max_size=14), summaries, at, st.sampled_from(SETTINGS), **more)
+    return st.builds(
+        CompactionExample, st.lists(replies, max_size=14), summaries, at, st.sampled_from(SETTINGS), **more
+    )
 
 
 @sharded(2_000, examples(user_acts, in_time=st.lists(st.tuples(seconds, user_acts), max_size=5)))
-def test_the_invariants_hold_in_small_windows(example: Example) -> None:
+def test_the_invariants_hold_in_small_windows(example: CompactionExample) -> None:
     example.run(example.play, MemoryFile())
 
 
 @sharded(500, examples(st.one_of(st.sampled_from(DISK_ACTS), user_acts)))
-def test_the_promises_hold_on_a_full_disk(example: Example) -> None:
+def test_the_promises_hold_on_a_full_disk(example: CompactionExample) -> None:
     example.run(example.play, FullDisk())
 
 
 @sharded(300, examples(user_acts), st.floats(0, 1))
-def test_a_session_continues_after_a_crash_anywhere(example: Example, part: float) -> None:
+def test_a_session_continues_after_a_crash_anywhere(example: CompactionExample, part: float) -> None:
     example.run(example.crash, part)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import pytest
-from support import FullDisk, Session, at, check_invariants, open_session, settings
-from support.gates import Gates, begin, finish
+from support.checks import check_invariants
+from support.disks import FullDisk
+from support.gates import Gates, finish_run, start_run
+from support.sessions import Session, call_at_event, make_settings, open_session
 from trio.testing import MockClock
 
 from chain import events
@@ -45,7 +47,7 @@ async def test_an_unacceptable_line_is_refused(text: str, reason: str, is_full: 
     gates, disk = Gates(), FullDisk()
     async with open_session(LOOK, tools=gates.tools, file=disk) as session:
         if is_active:
-            await begin(session, gates, "a")
+            await start_run(session, gates, "a")
         disk.full = is_full
         recorded = [r for r in session.records if r["type"] == "line"]
         answer = session.chain.submit(text)
@@ -58,7 +60,7 @@ async def test_an_unacceptable_line_is_refused(text: str, reason: str, is_full: 
         assert (receipt.text, receipt.state) == (shown_text, "refused")
         assert [r for r in session.records if r["type"] == "line"] == recorded, "the line was never accepted"
         disk.full = False
-        gates.let("a")
+        gates.open("a")
         await session.chain.wait_idle()
         assert len(session.of(events.RunStarted)) == is_active, "the line starts no run"
 
@@ -80,12 +82,12 @@ async def test_commands_and_blank_lines_are_never_accepted(
     gates = Gates()
     async with open_session(LOOK, tools=gates.tools) as session:
         if is_active:
-            await begin(session, gates, "a")
+            await start_run(session, gates, "a")
         before = (len(session.records), len(session.events), session.chain.lines.receipts)
         answer = session.chain.submit(line)
         assert (answer.what, answer.message) == (disposition, message)
         assert (len(session.records), len(session.events), session.chain.lines.receipts) == before
-        gates.let("a")
+        gates.open("a")
 
 
 @pytest.mark.parametrize(
@@ -147,8 +149,8 @@ rules:
   - {{when: {{user: ^look}}, tools: [{{name: gate, input: {{at: a}}}}], {usage}}}
   - {{text: The answer., {usage}}}
 """
-    async with open_session(model, tools=Gates("a").tools, use=settings(budget_tokens=100)) as session:
-        at(session, moment, lambda: session.chain.submit("use the other file"))
+    async with open_session(model, tools=Gates("a").tools, settings=make_settings(budget_tokens=100)) as session:
+        call_at_event(session, moment, lambda: session.chain.submit("use the other file"))
         result = await session.run(query)
         assert len(session.model.requests) == 1
         assert (result.status, session.state("L2")) == ("limit_reached", "returned")
@@ -166,10 +168,10 @@ rules:
     async with open_session(model, tools=gates.tools) as session:
         await session.run("Do the task")
         assert session.chain.submit("look").what == "started"
-        await gates.reached("a")
+        await gates.wait_reached("a")
         session.chain.submit("something bad")
         session.chain.submit("todo: add x")
-        assert (await finish(session, gates)).status == "refused"
+        assert (await finish_run(session, gates)).status == "refused"
         assert {r.text: r.state for r in session.chain.lines.receipts} == {
             "Do the task": "delivered",
             "look": "returned",
@@ -247,7 +249,7 @@ async def play(session: Session, ending: Ending, *lines: str) -> events.Result:
             assert session.chain.submit(line).what == "queued"
         ending.act(session)
 
-    at(session, ending.moment, send, ending.nth)
+    call_at_event(session, ending.moment, send, ending.nth)
     await session.run("Do the task")
     check_invariants(session, max_iterations=ending.settings.get("max_iterations", 20))
     first: events.Result
@@ -266,8 +268,10 @@ async def test_waiting_lines_are_delivered_or_returned(
     # Any other line than a follow-up would continue a run whose reply is truncated or empty.
     line = "then: use the other file" if status in ("truncated", "empty") else "use the other file"
     lines = [line, "then: the next", "then: the last"] if has_follow_ups else [line]
-    use = settings(**ending.settings)
-    async with open_session(ending.model, tools=Gates("a").tools, use=use, interactive=interactive) as session:
+    settings = make_settings(**ending.settings)
+    async with open_session(
+        ending.model, tools=Gates("a").tools, settings=settings, interactive=interactive
+    ) as session:
         result = await play(session, ending, *lines)
         assert result.status == status
         assert result.exit_code == (ending.exit_code or (0 if status == "done" else 3))
@@ -289,7 +293,7 @@ async def test_waiting_lines_are_delivered_or_returned(
 @pytest.mark.parametrize("status", ENDINGS)
 async def test_each_ending_has_its_result_and_exit_code(status: Status, autojump_clock: MockClock) -> None:
     ending = ENDINGS[status]
-    async with open_session(ending.model, tools=Gates("a").tools, use=settings(**ending.settings)) as session:
+    async with open_session(ending.model, tools=Gates("a").tools, settings=make_settings(**ending.settings)) as session:
         result = await play(session, ending)
         assert result.status == status
         reason, partial, phase, partial_results = USER_ENDINGS.get(status, (None, False, None, ()))
@@ -308,14 +312,14 @@ async def test_each_ending_has_its_result_and_exit_code(status: Status, autojump
 
 
 async def test_the_last_iteration_gives_the_last_text(autojump_clock: MockClock) -> None:
-    async with open_session(LOOK, tools=Gates("a").tools, use=settings(max_iterations=1)) as session:
+    async with open_session(LOOK, tools=Gates("a").tools, settings=make_settings(max_iterations=1)) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("max_iterations", "Looking.")
 
 
 async def test_a_waiting_line_continues_a_truncated_run(autojump_clock: MockClock) -> None:
-    async with open_session(replies_with("max_tokens"), use=settings(max_iterations=2)) as session:
-        at(session, events.TextDelta, lambda: session.chain.submit("use the other file"))
+    async with open_session(replies_with("max_tokens"), settings=make_settings(max_iterations=2)) as session:
+        call_at_event(session, events.TextDelta, lambda: session.chain.submit("use the other file"))
         result = await session.run("Do the task")
         assert (result.status, result.result, result.replies) == ("done", "The answer.", ("So far.", "The answer."))
         [delivery] = session.of(events.UserInterruption)
@@ -324,8 +328,8 @@ async def test_a_waiting_line_continues_a_truncated_run(autojump_clock: MockCloc
 
 
 async def test_a_line_after_the_last_iteration_is_returned(autojump_clock: MockClock) -> None:
-    async with open_session(replies_with("max_tokens"), use=settings(max_iterations=1)) as session:
-        at(session, events.TextDelta, lambda: session.chain.submit("use the other file"))
+    async with open_session(replies_with("max_tokens"), settings=make_settings(max_iterations=1)) as session:
+        call_at_event(session, events.TextDelta, lambda: session.chain.submit("use the other file"))
         result = await session.run("Do the task")
         assert (result.status, session.state("L2")) == ("max_iterations", "returned")
         check_invariants(session, max_iterations=1)
@@ -339,7 +343,7 @@ rules:
   - {text: The answer.}
 """
     async with open_session(model, tools=Gates("a").tools) as session:
-        at(session, events.ToolCall, lambda: session.chain.submit("why?"))
+        call_at_event(session, events.ToolCall, lambda: session.chain.submit("why?"))
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("truncated", "Becau")
         check_invariants(session)

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.house import ROOT
 from support.keys import CTRL_D, ESC
-from support.program import environ
+from support.program import make_environ
+from support.project import ROOT
 from support.screen import Screen
 from support.terminal import send, wait_idle
 
@@ -130,7 +130,7 @@ def demo_in_its_second_run(start_demo: StartDemo) -> Screen:
 @pytest.mark.slow
 def test_a_signal_removes_the_folder(start_demo: StartDemo) -> None:
     screen = demo_in_its_second_run(start_demo)
-    screen.kill(signal.SIGTERM)
+    screen.send_signal(signal.SIGTERM)
     assert screen.wait() == 143
     check_removed(screen)
 
@@ -145,7 +145,7 @@ def test_a_closed_terminal_removes_the_folder(start_demo: StartDemo) -> None:
 
 @pytest.mark.slow
 def test_a_signal_removes_the_folder_without_a_terminal(tmp_path: Path) -> None:
-    env, argv = environ(tmp_path, {"TMPDIR": str(tmp_path)}), [sys.executable, "-m", "cli", "demo"]
+    env, argv = make_environ(tmp_path, {"TMPDIR": str(tmp_path)}), [sys.executable, "-m", "cli", "demo"]
     with subprocess.Popen(
         argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as demo:

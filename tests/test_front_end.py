@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.documents import block
-from support.house import ROOT
+from support.documents import code_block
+from support.project import ROOT
 
 RULES = """
 rules:
@@ -25,7 +25,7 @@ def port(tmp_path: Path) -> Iterator[int]:
     """Run the example with a slow model. Yield the port of its server."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
-    example = block("library", "front end").replace("4000", str(port))
+    example = code_block("library", "front end").replace("4000", str(port))
     (tmp_path / "example.py").write_text(example)
     (tmp_path / "rules.yaml").write_text(RULES)
     (tmp_path / "config.yaml").write_text(

@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 import pytest
 import trio
-from support import check_invariants, open_session, settings
+from support.checks import check_invariants
 from support.crashes import load_crashed
-from support.headless_sessions import PrintingSession, line
-from support.killed import killed
+from support.gate import kill_session
+from support.headless_sessions import PrintingSession, line_object
 from support.models import ASKING_TOOLS
 from support.rows import check_order
-from support.sessions import INTERRUPTED, SKIPPED
+from support.sessions import INTERRUPTED, SKIPPED, make_settings, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -162,11 +162,11 @@ async def run_program(
         )
         program.changed.set()
 
-    tools, use = [wait, quick, *ASKING_TOOLS], configured or settings(max_iterations=max_iterations)
+    tools, settings = [wait, quick, *ASKING_TOOLS], configured or make_settings(max_iterations=max_iterations)
     try:
         with FileIO(write_end, "w") as stdin:
             async with (
-                open_session(RULES, tools=tools, use=use, file=file, resume=resumed) as session,
+                open_session(RULES, tools=tools, settings=settings, file=file, resume=resumed) as session,
                 trio.open_nursery() as nursery,
             ):
                 program = HeadlessProgram(session, paths, stdin)
@@ -271,7 +271,7 @@ async def test_a_long_line_is_refused_with_the_limit(tmp_path: Path) -> None:
     [
         pytest.param(["@iteration 2 use B"], "text", ["task"], id="--say"),
         pytest.param([], "text", ["@iteration 2 use B", "task"], id="a pipe"),
-        pytest.param([], "stream-json", [line("@iteration 2 use B"), line("task")], id="JSON"),
+        pytest.param([], "stream-json", [line_object("@iteration 2 use B"), line_object("task")], id="JSON"),
     ],
 )
 async def test_a_line_is_sent_at_its_moment(
@@ -286,7 +286,7 @@ async def test_a_line_is_sent_at_its_moment(
 
 
 async def test_an_unusable_handler_is_replaced_with_a_notice(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"script": ["@tool wait use B"], "configured": settings(handler="messages: [")}
+    options: dict[str, Any] = {"script": ["@tool wait use B"], "configured": make_settings(handler="messages: [")}
     async with run_program(tmp_path, "task", output="text", reads_stdin=False, **options) as program:
         program.gate.set()
         assert await program.wait_exit() == 0
@@ -300,12 +300,13 @@ async def test_an_unusable_handler_is_replaced_with_a_notice(tmp_path: Path) -> 
 
 async def test_receipts_have_the_senders_ids(tmp_path: Path) -> None:
     async with run_program(tmp_path, input_format="stream-json") as program:
-        program.send(line("@iteration 9 never", "scheduled"), line("task", "query"))
+        program.send(line_object("@iteration 9 never", "scheduled"), line_object("task", "query"))
         await program.until("tool_call")
         program.send(
-            line("use B", "redirect"), line("todo: add x", "todo"), line("then: hello", "follow-up"),
-            line("todo: add", "no task"), {"type": "line", "id": "no bool", "text": "x", "urgent": "yes"},
-            line("use C", "L2"), line("use D"),
+            line_object("use B", "redirect"), line_object("todo: add x", "todo"),
+            line_object("then: hello", "follow-up"),
+            line_object("todo: add", "no task"), {"type": "line", "id": "no bool", "text": "x", "urgent": "yes"},
+            line_object("use C", "L2"), line_object("use D"),
         )  # fmt: skip
         await program.until("line_queued", count=5)
         assert await program.finish() == 3
@@ -325,19 +326,19 @@ async def test_receipts_have_the_senders_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["   ", "stop"], ids=["blank", "stop"])
 async def test_a_line_without_effect_has_a_receipt(tmp_path: Path, text: str) -> None:
     async with run_program(tmp_path, input_format="stream-json") as program:
-        program.send(line("hello", "query"))
+        program.send(line_object("hello", "query"))
         await program.until("result")
         await program.session.chain.wait_idle()
-        program.send(line(text, "later"))
+        program.send(line_object(text, "later"))
         assert await program.finish() == 0
         assert program.receipt_states == {"query": "delivered", "later": "handled"}
 
 
 async def test_an_urgent_line_skips_tools(tmp_path: Path) -> None:
     async with run_program(tmp_path, input_format="stream-json") as program:
-        program.send(line("two", "query"))
+        program.send(line_object("two", "query"))
         await program.until("tool_call", name="wait")
-        program.send(line("use B", "urgent", urgent=True))
+        program.send(line_object("use B", "urgent", urgent=True))
         await program.until("line_queued", urgency="urgent", origin="json")
         assert await program.finish() == 0
         (entered,) = program.session.of(events.UserInterruption)
@@ -346,9 +347,9 @@ async def test_an_urgent_line_skips_tools(tmp_path: Path) -> None:
 
 async def test_waiting_lines_can_be_dropped(tmp_path: Path) -> None:
     async with run_program(tmp_path, input_format="stream-json") as program:
-        program.send(line("task", "query"))
+        program.send(line_object("task", "query"))
         await program.until("tool_call")
-        program.send(*(line(f"line {n}", f"l{n}") for n in range(12)), line("@done next", "scheduled"))
+        program.send(*(line_object(f"line {n}", f"l{n}") for n in range(12)), line_object("@done next", "scheduled"))
         await program.until("line_queued", count=10)  # there is no room for l10 and l11
         program.send(*({"type": "drop", "id": id} for id in ("l3", "l11", "scheduled", "query", "unknown")))
         await program.until("receipt", state="unsent", count=2)
@@ -363,11 +364,11 @@ async def test_waiting_lines_can_be_dropped(tmp_path: Path) -> None:
 
 async def test_an_interrupt_ends_only_the_active_run(tmp_path: Path) -> None:
     async with run_program(tmp_path, input_format="stream-json") as program:
-        program.send({"type": "interrupt"}, line("task", "first"))
+        program.send({"type": "interrupt"}, line_object("task", "first"))
         await program.until("tool_call")
-        program.send(line("use B", "queued"), {"type": "interrupt"}, line("hello", "second"))
+        program.send(line_object("use B", "queued"), {"type": "interrupt"}, line_object("hello", "second"))
         await program.until("result", status="done")
-        program.send(line("again", "third"))
+        program.send(line_object("again", "third"))
         assert await program.finish() == 130
         first, second, third, *_ = program.objects_of("result")
         assert first["result"] == "Interrupted. Tell the chain what to do instead."
@@ -392,7 +393,7 @@ async def test_an_interrupt_ends_only_the_active_run(tmp_path: Path) -> None:
 )
 async def test_malformed_input_stops_nothing(tmp_path: Path, later_lines: list[str], code: int, status: str) -> None:
     async with run_program(tmp_path, input_format="stream-json") as program:
-        program.send("not json", "", *map(line, later_lines))
+        program.send("not json", "", *map(line_object, later_lines))
         assert await program.finish() == code
         (refused,) = program.objects_of("line_refused")
         assert (refused["origin"], refused["text"]) == ("json", "not json")
@@ -403,9 +404,9 @@ async def test_malformed_input_stops_nothing(tmp_path: Path, later_lines: list[s
 @pytest.mark.parametrize(
     ("row", "result"),
     [
-        pytest.param(json.dumps(line("я" * MAX_LINE)), "Done: " + "я" * MAX_LINE, id="the longest line"),
+        pytest.param(json.dumps(line_object("я" * MAX_LINE)), "Done: " + "я" * MAX_LINE, id="the longest line"),
         pytest.param('{"type":"line","text":"half \\ud83d a pair"}', "Done: half ? a pair", id="half a surrogate pair"),
-        pytest.param(json.dumps(line("hello\nstop\nworld")), "Done: hello\nstop\nworld", id="several rows"),
+        pytest.param(json.dumps(line_object("hello\nstop\nworld")), "Done: hello\nstop\nworld", id="several rows"),
     ],
 )
 async def test_any_text_can_be_a_json_line(tmp_path: Path, row: str, result: str) -> None:
@@ -580,7 +581,7 @@ INPUTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize("is_silent", [False, True], ids=["closed", "silent"])
 async def test_waiting_lines_run_without_a_query(tmp_path: Path, name: str, is_silent: bool, clock: MockClock) -> None:
-    async with run_program(tmp_path, journal=await killed("use B"), **INPUTS[name]) as program:
+    async with run_program(tmp_path, journal=await kill_session("use B"), **INPUTS[name]) as program:
         await wait_all_tasks_blocked()
         assert program.session.model.requests == [], "a query may still come"
         if is_silent and name != "-p --stdin":  # which waits for the end
@@ -593,8 +594,8 @@ async def test_waiting_lines_run_without_a_query(tmp_path: Path, name: str, is_s
 
 @pytest.mark.parametrize("name", INPUTS)
 async def test_waiting_lines_go_with_a_query(tmp_path: Path, name: str) -> None:
-    async with run_program(tmp_path, journal=await killed("use B"), **INPUTS[name]) as program:
-        program.send(line("hello") if name == "stream-json" else "hello")
+    async with run_program(tmp_path, journal=await kill_session("use B"), **INPUTS[name]) as program:
+        program.send(line_object("hello") if name == "stream-json" else "hello")
         assert await program.finish() == 0
         assert [run.query for run in program.session.of(events.RunStarted)] == ["hello"]
         assert "USER INTERRUPTION: use B" in program.session.sent()
@@ -616,7 +617,12 @@ def decisions(program: HeadlessProgram) -> list[tuple[str, str, str]]:
 async def test_lines_and_malformed_answers_decide_nothing(tmp_path: Path) -> None:
     async with run_program(tmp_path, "change it", input_format="stream-json") as program:
         await program.until("question", id="Q1")
-        program.send(line("y", "line"), line("@question y", "at Q1"), answer("Q2", "y"), {"type": "answer", "id": "Q1"})
+        program.send(
+            line_object("y", "line"),
+            line_object("@question y", "at Q1"),
+            answer("Q2", "y"),
+            {"type": "answer", "id": "Q1"},
+        )
         await program.until("line_refused", id="Q1")
         await program.until("line_queued", id="line")
         reasons = {refusal.id: refusal.reason for refusal in program.session.of(events.LineRefused)}
@@ -698,14 +704,14 @@ async def test_an_open_pipe_can_answer(tmp_path: Path) -> None:
 async def test_input_that_is_not_read_cannot_answer(tmp_path: Path) -> None:
     # A full sender stops reading. The question must not wait for lines that wait for its answer.
     async with run_program(tmp_path, input_format="stream-json", is_checked=False) as program:
-        program.send(line("which one"))
+        program.send(line_object("which one"))
         await program.until("question", id="Q1")
-        lines = [line(f"line {n}") for n in range(MAX_WAITING + 100)]
+        lines = [line_object(f"line {n}") for n in range(MAX_WAITING + 100)]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.to_thread.run_sync, program.send, *lines)
             await program.until("answer", id="Q1")
         assert decisions(program) == [("Q1", "refused", "nobody")]
-        program.send(line("stop"))
+        program.send(line_object("stop"))
         await program.finish()
 
 

@@ -13,10 +13,10 @@ from typing import get_args
 
 import pytest
 import trio
-from support import open_session
-from support.documents import REFERENCE, block, rows, run, text_of
+from support.documents import REFERENCE, code_block, run_at_home, table_rows, text_of
 from support.program import call_at_home
 from support.servers import server
+from support.sessions import open_session
 
 from chain import events
 from chain.agent.tree import Activity
@@ -123,7 +123,7 @@ def test_every_documented_address_is_valid() -> None:
 
 def load(folder: Path, topic: str, mark: str) -> Settings:
     """Load the example of a topic."""
-    (folder / "config.yaml").write_text(block(topic, mark))
+    (folder / "config.yaml").write_text(code_block(topic, mark))
     environ = {"ANTHROPIC_API_KEY": "not for servers of the user"}
     return load_settings(config=folder / "config.yaml", environ=environ, cwd=folder)
 
@@ -165,8 +165,8 @@ def test_the_example_of_allowances_works(tmp_path: Path) -> None:
 
 
 def test_the_example_of_a_handler_works(tmp_path: Path) -> None:
-    (tmp_path / "handler.yaml").write_text(block("handler-prompts", "handler"))
-    prompt = parse_prompt(block("handler-prompts", "handler"), "handler.yaml")
+    (tmp_path / "handler.yaml").write_text(code_block("handler-prompts", "handler"))
+    prompt = parse_prompt(code_block("handler-prompts", "handler"), "handler.yaml")
     assert (prompt.overrides.max_tokens, prompt.resume, prompt.todo_direct) == (1500, None, False)
     (tmp_path / "mine.yaml").write_text("chains: {default: {model: offline, interruption_prompt: handler.yaml}}\n")
     (tmp_path / "notes").mkdir()
@@ -179,7 +179,7 @@ def test_the_example_of_a_handler_works(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_example_of_a_tool_works(tmp_path: Path) -> None:
-    (tmp_path / "example.py").write_text(block("library", "library"))
+    (tmp_path / "example.py").write_text(code_block("library", "library"))
     (tmp_path / "rules.yaml").write_text(
         "rules:\n  - {when: {tool: shout}, text: 'Heard ${result}'}\n"
         "  - {when: {user: '^shout (.*)'}, tools: [{name: shout, input: {text: '${1}'}}]}\n"
@@ -187,7 +187,7 @@ def test_the_example_of_a_tool_works(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         "models: {definitions: {mine: {provider: scripted, script: rules.yaml}}}\nchains: {default: {model: mine}}\n"
     )
-    done = run("example.py", cwd=tmp_path, home=tmp_path)
+    done = run_at_home("example.py", cwd=tmp_path, home=tmp_path)
     assert (done.returncode, done.stdout) == (0, "Heard HELLO\n"), done.stderr
 
 
@@ -245,7 +245,7 @@ def test_the_hook_reports_broken_tests(tests: str, send_code: int, is_sent: bool
     for name, script in {"run-tests": tests, "chain": chain}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "hook").write_text(block("side-door", "hook"))
+    (tmp_path / "hook").write_text(code_block("side-door", "hook"))
     subprocess.run(["sh", "hook"], cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True)
     assert (tmp_path / "sent").exists() == is_sent
     if is_sent:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import cache
 from graphlib import TopologicalSorter
 
-from support.house import modules
+from support.project import modules
 
 ORDER = """
 chain.errors chain.messages chain.text chain.concurrency chain.regular_file

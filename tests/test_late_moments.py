@@ -1,8 +1,10 @@
 """Lines, stops and errors of the disk at the end of a run: no line is lost, and nothing is done twice."""
 
 import pytest
-from support import BackgroundFile, MemoryFile, at, checked_session, open_session, settings
-from support.gate import Gate, begin, finish
+from support.checks import checked_session
+from support.disks import BackgroundFile, MemoryFile
+from support.gate import Gate, finish_run, start_run
+from support.sessions import call_at_event, make_settings, open_session
 
 from chain import ToolContext, events, tool
 
@@ -26,9 +28,9 @@ class DiskWithoutPlan(MemoryFile):
 
 @pytest.mark.parametrize("max_iterations", [1, 5], ids=["after the last iteration", "between two iterations"])
 async def test_unrecorded_todo_lines_are_returned(max_iterations: int) -> None:
-    gate, file, use = Gate(), DiskWithoutPlan(), settings(max_iterations=max_iterations)
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use, file=file) as session:
-        await begin(session, gate)
+    gate, file, settings = Gate(), DiskWithoutPlan(), make_settings(max_iterations=max_iterations)
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=settings, file=file) as session:
+        await start_run(session, gate)
         file.is_full = True
         for line in ("todo: add one", "hello", "todo: add two"):
             session.chain.submit(line)
@@ -87,10 +89,12 @@ async def test_each_iteration_syncs_twice() -> None:
 @pytest.mark.parametrize("event", [events.PlanChanged, events.Notice], ids=["at the plan's change", "at the notice"])
 async def test_a_stop_at_an_ending_prevents_runs(act: str, event: type[events.Event]) -> None:
     gate = Gate()
-    use = settings(max_iterations=1)
-    async with checked_session(TWO_STEPS, tools=[gate.tool], use=use, interactive=True) as session:
-        await begin(session, gate, "todo: add one", "then: next", "use B")
-        at(session, event, lambda: session.chain.submit("stop") if act == "stop" else session.chain.interrupt())
+    settings = make_settings(max_iterations=1)
+    async with checked_session(TWO_STEPS, tools=[gate.tool], settings=settings, interactive=True) as session:
+        await start_run(session, gate, "todo: add one", "then: next", "use B")
+        call_at_event(
+            session, event, lambda: session.chain.submit("stop") if act == "stop" else session.chain.interrupt()
+        )
         gate.open.set()
         await session.chain.wait_idle()
         assert session.result.status == ("cancelled_with_partial" if act == "stop" else "interrupted")
@@ -106,9 +110,11 @@ rules:
   - {tools: [{name: wait, input: {}}], usage: {input_tokens: 1, output_tokens: 1}}
 """
     handler = "messages: [{role: system, content: Be brief.}]\nconfig: {max_tokens: 5}\n"
-    async with checked_session(model, tools=[gate.tool], use=settings(budget_tokens=20, handler=handler)) as session:
-        await begin(session, gate, "hurry")
-        await finish(session, gate)
+    async with checked_session(
+        model, tools=[gate.tool], settings=make_settings(budget_tokens=20, handler=handler)
+    ) as session:
+        await start_run(session, gate, "hurry")
+        await finish_run(session, gate)
         assert session.result.status == "limit_reached"
         assert session.result.replies == ()
         assert not any("Half" in text for text in session.conversation)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import trio
 from double import Double, ErrorEvent, Script, Stall, Status, Step, calls, serve, text
-from support import settings
+from support.sessions import make_settings
 from support.wire import TOOLS as WIRE_TOOLS
 from support.wire import model_at
 from trio.testing import wait_all_tasks_blocked
@@ -156,7 +156,7 @@ class OpenSession:
         while sum(isinstance(e, types) for e in self.events) < n:
             await self._news.wait()
 
-    def hear(self, event: events.Event) -> None:
+    def record_event(self, event: events.Event) -> None:
         self.events.append(event)
         self._news.set()
         self._news = trio.Event()
@@ -167,10 +167,15 @@ async def open_session(script: Script, state: Path) -> AsyncIterator[OpenSession
     """Open a session whose model answers with a script, and start a run."""
     async with serve(script) as double:
         async with open_chain(
-            settings(), workspace=state, state=state, tools=TOOLS, model=model_at(double.url), traces=state / "traces"
+            make_settings(),
+            workspace=state,
+            state=state,
+            tools=TOOLS,
+            model=model_at(double.url),
+            traces=state / "traces",
         ) as chain:
             session = OpenSession(chain, double)
-            chain.listen(session.hear)
+            chain.listen(session.record_event)
             session.chain.submit("Do the task")
             yield session
         while double.open_connections:

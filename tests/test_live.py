@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 import trio
-from support import Session, check_invariants, open_session
-from support import settings as chain_settings
+from support.checks import check_invariants
+from support.sessions import Session, make_settings, open_session
 from support.wire import TOOLS, model_at
 
 from chain import events
@@ -51,8 +51,8 @@ async def open_live() -> AsyncIterator[Session]:
         pytest.fail("set CHAIN_LIVE_BASE_URL and CHAIN_LIVE_MODEL to the server to use")
     key = os.environ.get("CHAIN_LIVE_KEY") or None
     model = model_at(url, model=name, key=key, max_tokens=200, service={"idle_timeout_s": REQUEST_S})
-    use = chain_settings(max_iterations=MAX_ITERATIONS, timeout_s=4 * REQUEST_S)
-    async with open_session(model, tools=TOOLS, use=use) as session:
+    settings = make_settings(max_iterations=MAX_ITERATIONS, timeout_s=4 * REQUEST_S)
+    async with open_session(model, tools=TOOLS, settings=settings) as session:
         yield session
         check_result(await session.run("Say bye."))
         await session.chain.wait_idle()

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.drawn import drawn
+from support.strategies import instances_of
 
 from chain.messages import (
     NO_IMAGE,
@@ -84,7 +84,7 @@ def test_an_error_with_an_image_is_not_marked() -> None:
     assert block_to_request_json(error) == {**RESULT, "content": [{"type": "text", "text": "Error: ok"}, IMAGE_JSON]}
 
 
-@given(drawn(Message))
+@given(instances_of(Message))
 def test_a_message_survives_json(message: Message) -> None:
     copy = from_json(json.loads(json.dumps(to_json(message))))
     assert (copy, copy.model) == (message, message.model)
@@ -115,7 +115,7 @@ def test_the_parts_of_a_message() -> None:
     assert Message("assistant", (Thinking("hm"),)).text == ""
 
 
-@given(st.lists(st.one_of(*map(drawn, get_args(Block)))))
+@given(st.lists(st.one_of(*map(instances_of, get_args(Block)))))
 def test_a_reply_has_no_blank_text(blocks: list[Block]) -> None:
     assert list(assistant(blocks).blocks) == [b for b in blocks if not isinstance(b, Text) or b.text.strip()]
 

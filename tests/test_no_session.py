@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.program import call_program, environ
+from support.program import call_program, make_environ
 from support.terminal import Start, send, wait_idle
 
 from chain.app.sessions import MemoryStore
@@ -27,7 +27,7 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def test_no_session_writes_no_file(tmp_path: Path, workspace: Path) -> None:
-    variables = environ(tmp_path, {"CHAIN_TRACE": "1"})
+    variables = make_environ(tmp_path, {"CHAIN_TRACE": "1"})
     done = call_program(*RUN_QUERY, "--no-session", cwd=workspace, environ=variables)
     assert done.returncode == 0
     assert done.stdout
@@ -37,7 +37,7 @@ def test_no_session_writes_no_file(tmp_path: Path, workspace: Path) -> None:
 
 def test_an_unwritable_state_folder_gives_a_notice(tmp_path: Path, workspace: Path) -> None:
     (tmp_path / "file").touch()
-    variables = environ(tmp_path, {"XDG_STATE_HOME": str(tmp_path / "file"), "CHAIN_TRACE": "1"})
+    variables = make_environ(tmp_path, {"XDG_STATE_HOME": str(tmp_path / "file"), "CHAIN_TRACE": "1"})
     done = call_program(*RUN_QUERY, cwd=workspace, environ=variables)
     assert done.returncode == 0
     assert "this session is not stored: " in done.stderr
@@ -47,7 +47,7 @@ def test_an_unwritable_state_folder_gives_a_notice(tmp_path: Path, workspace: Pa
 
 @pytest.mark.parametrize("options", [["-c"], ["-r", "abcd"]], ids=" ".join)
 def test_no_session_excludes_resuming(tmp_path: Path, workspace: Path, options: list[str]) -> None:
-    done = call_program(*RUN_QUERY, "--no-session", *options, cwd=workspace, environ=environ(tmp_path, {}))
+    done = call_program(*RUN_QUERY, "--no-session", *options, cwd=workspace, environ=make_environ(tmp_path, {}))
     assert done.returncode == 2
     assert "--no-session stores nothing" in done.stderr
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.offline import offline_rules
-from support.sessions import Session, at, open_session
+from support.documents import offline_rules
+from support.sessions import Session, call_at_event, open_session
 
 from chain import events
 from chain.config.load import load_settings
@@ -60,7 +60,7 @@ class Played:
             submitted = self.session.chain.submit(line)
             assert next(a.agent for a in self.session.chain.lines.waiting if a.id == submitted.id) == agent
 
-        at(self.session, events.ToolCall, send, agent=agent, name=tool)
+        call_at_event(self.session, events.ToolCall, send, agent=agent, name=tool)
 
 
 Play = Callable[..., AbstractAsyncContextManager[Played]]
@@ -76,8 +76,8 @@ def play(tmp_path: Path) -> Play:
     @asynccontextmanager
     async def open_played(tools: str = "[todo, files, ask, agents]") -> AsyncIterator[Played]:
         (tmp_path / "config.yaml").write_text(CONFIG % tools)
-        use = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
-        async with open_session(ScriptedModel(offline_rules()), use=use) as session:
+        settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+        async with open_session(ScriptedModel(offline_rules()), settings=settings) as session:
             yield Played(session)
 
     return open_played

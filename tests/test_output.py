@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 import trio
-from support import open_session
 from support.headless_sessions import PrintingSession
-from support.renderers import MakeRenderer, at_a_terminal
-from support.rows import check_order
+from support.rows import MakeRenderer, check_order, terminal_renderer
+from support.sessions import open_session
 
 from chain import events
 from chain.tools.tool import ToolContext, tool
@@ -151,7 +150,7 @@ async def test_text_separates_answers_from_progress(tmp_path: Path) -> None:
         assert "the service is gone" in printer.stderr
 
 
-@pytest.mark.parametrize("make", [Renderer, at_a_terminal], ids=["headless", "at a terminal"])
+@pytest.mark.parametrize("make", [Renderer, terminal_renderer], ids=["headless", "at a terminal"])
 async def test_each_answer_precedes_its_closing_row(tmp_path: Path, make: MakeRenderer) -> None:
     async with open_printer(tmp_path, "text", make=make, is_joined=True) as printer:
         await printer.session.run("task")
@@ -166,14 +165,14 @@ async def test_each_answer_precedes_its_closing_row(tmp_path: Path, make: MakeRe
 
 
 async def test_a_streamed_reply_is_not_repeated(tmp_path: Path) -> None:
-    async with open_printer(tmp_path, "text", make=at_a_terminal) as printer:
+    async with open_printer(tmp_path, "text", make=terminal_renderer) as printer:
         await printer.session.run("task")
         await printer.output.finish(0)
         assert printer.stdout == ""
         assert printer.stderr.count("The answer.") == 1
 
 
-@pytest.mark.parametrize("make", [Renderer, at_a_terminal], ids=["headless", "at a terminal"])
+@pytest.mark.parametrize("make", [Renderer, terminal_renderer], ids=["headless", "at a terminal"])
 async def test_a_cut_reply_is_shown_once_with_results(tmp_path: Path, make: MakeRenderer) -> None:
     async with open_printer(tmp_path, "text", make=make, is_joined=True) as printer:
         printer.session.chain.listen(lambda e: e.type == "text_delta" and printer.session.chain.submit("stop"))

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.program import program
+from support.program import program_command
 from support.screen import Screen
 
 from cli.show.markdown_flow import render
@@ -25,7 +25,7 @@ open('/dev/tty').readline()
 
 def screen_after(home: Path, *args: str, rows: int = 24, **env: str | None) -> Screen:
     """Run the program to its end and return its screen."""
-    with Screen(program(*args), home=home, rows=rows, env=env) as screen:
+    with Screen(program_command(*args), home=home, rows=rows, env=env) as screen:
         assert screen.wait() == 0
         assert screen.left_behind == []
         return screen
@@ -60,7 +60,7 @@ def test_without_a_pager_the_topic_is_written(tmp_path: Path, env: dict[str, str
 
 def test_ctrl_c_is_for_the_pager(tmp_path: Path) -> None:
     env = {"PAGER": python_pager(tmp_path, INTERRUPTIBLE_PAGER)}
-    with Screen(program("help", "tools"), home=tmp_path, env=env) as screen:
+    with Screen(program_command("help", "tools"), home=tmp_path, env=env) as screen:
         screen.until("READY").type("\x03")
         screen.until("HEARD").type("q\r")
         assert screen.wait() == 0

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.headless_sessions import line
-from support.house import ROOT
+from support.headless_sessions import line_object
 from support.journals import journals, records
 from support.program import call_at_home as call
-from support.program import environ, run_program, start_program
+from support.program import make_environ, run_program, start_program
+from support.project import ROOT
 from support.rows import check_order
 
 PROGRAM = (sys.executable, "-m", "cli")
@@ -89,7 +89,7 @@ def home(tmp_path: Path) -> Path:
 
 def run(home: Path, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program to its end."""
-    return run_program(argv, cwd=home, env=environ(home, variables), stdin=subprocess.DEVNULL, text=True)
+    return run_program(argv, cwd=home, env=make_environ(home, variables), stdin=subprocess.DEVNULL, text=True)
 
 
 def last_record(home: Path) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def start(home: Path, *args: str, **more: Any) -> Iterator[subprocess.Popen[byte
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "pipesize": PIPE_SIZE, **more}
     with (home / "stderr").open("wb") as stderr:
         command = [sys.executable, "driver.py", *args]
-        process = start_program(command, cwd=home, env=environ(home, {}), stderr=stderr, **streams)
+        process = start_program(command, cwd=home, env=make_environ(home, {}), stderr=stderr, **streams)
     with process:
         try:
             yield process
@@ -476,9 +476,9 @@ def send(process: subprocess.Popen[bytes], line: dict[str, Any]) -> None:
 def test_a_signal_interrupts_a_tool(home: Path) -> None:
     with start(home, *AS_JSON) as process:
         output = json_objects(process)
-        send(process, line("task", "query"))
+        send(process, line_object("task", "query"))
         assert any(each["type"] == "tool_call" for each in output)
-        send(process, line("use B", "later"))
+        send(process, line_object("use B", "later"))
         assert any(each["type"] == "line_queued" and each["id"] == "later" for each in output)
         process.send_signal(signal.SIGINT)
         *_, last = output

@@ -15,7 +15,14 @@ from typing import Any, get_args
 
 import trio
 from hypothesis import strategies as st
-from support import (
+from support.checks import check_session
+from support.disks import FullDisk, MemoryFile
+from support.examples import sharded
+from support.models import RandomModel, Step, steps
+from support.sessions import Session, open_session, wait_quiet
+from support.small_window import SmallWindow, Summary
+from support.trees import FIRST, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings, trees
+from support.users import (
     ANOTHER_MODEL,
     COMPACT,
     DISK_ACTS,
@@ -24,19 +31,9 @@ from support import (
     EDIT,
     INTERRUPT,
     LINES,
-    Acts,
-    FullDisk,
-    MemoryFile,
-    Replies,
-    Session,
-    check_session,
-    open_session,
-    sharded,
-    wait_quiet,
+    ActingUser,
+    AnsweringUser,
 )
-from support.models import RandomModel, Step, steps
-from support.small_window import SmallWindow, Summary
-from support.trees import FIRST, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from trio.testing import MockClock
 
 from chain.model import Model
@@ -56,7 +53,7 @@ LINES_OF_RULES = ["enough of this ‹›", "wait, use the third one ‹›", "no
 
 
 @dataclass(frozen=True)
-class Setting:
+class SessionSetting:
     """The settings of a session, ``more`` by name.
 
     ``answers_s``: the seconds for which questions can be answered; ``None``: always. ``sync_s``: the time of a sync.
@@ -70,26 +67,26 @@ class Setting:
 
 
 SETTINGS = [
-    Setting(),
-    Setting(interactive=True, more={"handler": HANDLER}),
-    Setting(max_iterations=1, interactive=True, more={"handler": HANDLER}),
-    Setting(max_iterations=2, interactive=True, more={"worker": 1}),
-    Setting(max_iterations=3, more={"inbox_size": 1, "worker": 2, "explore": 1}),
-    Setting(sync_s=0.3, more={"inbox_size": 2, "explore": 2, "handler": HANDLER}),
-    Setting(interactive=True, sync_s=1.5, more={"inbox_size": 2}),
-    Setting(answers_s=2.0, more={"max_running": 2, "max_kept": 1}),
-    Setting(answers_s=0.0, more={"max_depth": 1}),
-    Setting(max_iterations=4, answers_s=0.0, more={"max_running": 3, "max_depth": 2, "max_kept": 2}),
-    Setting(more={"timeout_s": 4.0, "handler": HANDLER}),
-    Setting(interactive=True, more={"budget_tokens": 14}),
-    Setting(more={"max_attempts": 1, "handler": "resume: false", "allow": "danger"}),
+    SessionSetting(),
+    SessionSetting(interactive=True, more={"handler": HANDLER}),
+    SessionSetting(max_iterations=1, interactive=True, more={"handler": HANDLER}),
+    SessionSetting(max_iterations=2, interactive=True, more={"worker": 1}),
+    SessionSetting(max_iterations=3, more={"inbox_size": 1, "worker": 2, "explore": 1}),
+    SessionSetting(sync_s=0.3, more={"inbox_size": 2, "explore": 2, "handler": HANDLER}),
+    SessionSetting(interactive=True, sync_s=1.5, more={"inbox_size": 2}),
+    SessionSetting(answers_s=2.0, more={"max_running": 2, "max_kept": 1}),
+    SessionSetting(answers_s=0.0, more={"max_depth": 1}),
+    SessionSetting(max_iterations=4, answers_s=0.0, more={"max_running": 3, "max_depth": 2, "max_kept": 2}),
+    SessionSetting(more={"timeout_s": 4.0, "handler": HANDLER}),
+    SessionSetting(interactive=True, more={"budget_tokens": 14}),
+    SessionSetting(more={"max_attempts": 1, "handler": "resume: false", "allow": "danger"}),
 ]
 ADDRESSES = ["", "", "@1 ", "@2 ", "@3 ", "@1 ", "@2 ", "@0 ", "@5 ", "@nobody-7 "]
 """The addresses of lines: none, agents by number, and an agent that does not exist."""
 
 
 @dataclass
-class Example:
+class SessionExample:
     """Two runs of a tree or of one agent, and the user's acts.
 
     The user acts during the first run at numbered events (``at``) and times (``in_time``), and after it (``then``).
@@ -97,7 +94,7 @@ class Example:
     """
 
     plays: Tree | list[Step]
-    setting: Setting
+    setting: SessionSetting
     at: list[tuple[int, str]] = field(default_factory=list)
     in_time: list[tuple[float, str]] = field(default_factory=list)
     then: list[str] = field(default_factory=list)
@@ -115,17 +112,17 @@ class Example:
 
     async def play(self, file: MemoryFile) -> None:
         limit, interactive = self.setting.max_iterations, self.setting.interactive
-        use = tree_settings(max_iterations=limit, **self.setting.more)
+        settings = tree_settings(max_iterations=limit, **self.setting.more)
         async with open_session(
-            self.models(), tools=TREE_TOOLS, use=use, interactive=interactive, file=file
+            self.models(), tools=TREE_TOOLS, settings=settings, interactive=interactive, file=file
         ) as session:
-            acts = Acts(session, self.at, another=self.another)
+            acts = ActingUser(session, self.at, another=self.another)
             session.chain.listen(acts)
             await self.first_run(session, acts)
             check_session(session, limit)
             acts.also_idle = True
             for what in self.then:
-                acts.do(what)
+                acts.perform(what)
                 await wait_quiet(session)
             if isinstance(file, FullDisk):
                 file.room = math.inf
@@ -137,14 +134,14 @@ class Example:
                 await trio.sleep(self.closes_after_s)
         check_session(session, limit)
 
-    async def first_run(self, session: Session, acts: Acts) -> None:
+    async def first_run(self, session: Session, acts: ActingUser) -> None:
         chain = session.chain
         async with trio.open_nursery() as nursery:
-            chain.listen(Replies(session, list(self.answers), nursery, isinstance(session.file, FullDisk)))
+            chain.listen(AnsweringUser(session, list(self.answers), nursery, isinstance(session.file, FullDisk)))
             with chain.answering() as answerer:
                 chain.submit(FIRST)
-                acts.at_once()
-                nursery.start_soon(acts.in_time, self.in_time)
+                acts.perform_first()
+                nursery.start_soon(acts.perform_timed, self.in_time)
                 if self.setting.answers_s is None:
                     # Only an unanswered question may wait forever.
                     with trio.move_on_after(1e6) as waited:
@@ -164,14 +161,14 @@ class Example:
 
 
 @dataclass
-class SmallExample(Example):
-    """An example in a window that each agent's conversation outgrows. ``says`` are the first summaries."""
+class SmallWindowExample(SessionExample):
+    """An example in a window that each agent's conversation outgrows."""
 
     room: int = 300
-    says: list[Summary] = field(default_factory=list)
+    first_summaries: list[Summary] = field(default_factory=list)
 
     def models(self) -> Model:
-        return SmallWindow(super().models(), self.room, says=list(self.says))
+        return SmallWindow(super().models(), self.room, first_summaries=list(self.first_summaries))
 
 
 all_lines = st.sampled_from([*LINES, *LINES, *LINES_OF_RULES, "stop"])
@@ -188,9 +185,9 @@ one_agent = st.lists(steps, max_size=8)
 
 def examples(
     plays: st.SearchStrategy[Any], acts: st.SearchStrategy[str], then: st.SearchStrategy[str]
-) -> st.SearchStrategy[Example]:
+) -> st.SearchStrategy[SessionExample]:
     return st.builds(
-        Example,
+        SessionExample,
         plays,
         st.sampled_from(SETTINGS),
         st.lists(st.tuples(moments, acts), max_size=12),
@@ -202,12 +199,12 @@ def examples(
 
 
 @sharded(3_000, examples(one_agent, user_acts, acts_between_runs))
-def test_the_invariants_hold_for_one_agent(example: Example) -> None:
+def test_the_invariants_hold_for_one_agent(example: SessionExample) -> None:
     example.run(MemoryFile(example.setting.sync_s))
 
 
 @sharded(2_400, examples(trees, user_acts, acts_between_runs))
-def test_the_invariants_hold_in_a_tree(example: Example) -> None:
+def test_the_invariants_hold_in_a_tree(example: SessionExample) -> None:
     example.run(MemoryFile(example.setting.sync_s))
 
 
@@ -215,21 +212,21 @@ def test_the_invariants_hold_in_a_tree(example: Example) -> None:
     1_500,
     examples(st.one_of(one_agent, trees), acts_on_a_disk, st.one_of(st.sampled_from(DISK_ACTS), acts_between_runs)),
 )
-def test_the_promises_hold_on_a_full_disk(example: Example) -> None:
+def test_the_promises_hold_on_a_full_disk(example: SessionExample) -> None:
     example.run(FullDisk(example.setting.sync_s))
 
 
 @sharded(
     200,
     st.builds(
-        SmallExample,
+        SmallWindowExample,
         trees,
         st.sampled_from([each for each in SETTINGS if not each.more.keys() & {"budget_tokens", "timeout_s"}]),
         at=st.lists(st.tuples(moments, st.one_of(st.just(COMPACT), user_acts)), max_size=12),
         answers=answers,
         room=st.sampled_from([100, 300, 600]),
-        says=st.lists(st.sampled_from(get_args(Summary)), max_size=4),
+        first_summaries=st.lists(st.sampled_from(get_args(Summary)), max_size=4),
     ),
 )
-def test_the_invariants_hold_in_small_windows(example: SmallExample) -> None:
+def test_the_invariants_hold_in_small_windows(example: SmallWindowExample) -> None:
     example.run(MemoryFile(example.setting.sync_s))

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.documents import block, rows, run, text_of
-from support.house import ROOT
-from support.rows import without_chance
+from support.documents import code_block, run_at_home, table_rows, text_of
+from support.project import ROOT
+from support.rows import without_varying_parts
 from support.screen import Screen
 
 from chain.lines.parse import STOP_PHRASES, parse_line
@@ -22,9 +22,9 @@ NOT_OURS = {"--no-deps"}
 
 
 def test_the_main_job_delivers_the_line(tmp_path: Path) -> None:
-    command = block("README.md", "main job").split(".venv/bin/chain ")[1]
+    command = code_block("README.md", "main job").split(".venv/bin/chain ")[1]
     argv = re.findall(r"'([^']*)'|(\S+)", command)
-    done = run("-m", "cli", *(quoted or plain for quoted, plain in argv), cwd=ROOT, home=tmp_path)
+    done = run_at_home("-m", "cli", *(quoted or plain for quoted, plain in argv), cwd=ROOT, home=tmp_path)
     assert done.returncode == 0
     assert "[🔔 INTERRUPTION at iteration 2] todo: add check the licence ✓ Message injected (after " in done.stderr
     assert "[ ] 1. check the licence" in done.stderr
@@ -32,7 +32,7 @@ def test_the_main_job_delivers_the_line(tmp_path: Path) -> None:
 
 
 def test_the_ci_runs_the_readmes_own_command() -> None:
-    assert "pytest" in block("README.md", "tests")
+    assert "pytest" in code_block("README.md", "tests")
     assert "<!-- tests -->" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
@@ -53,16 +53,16 @@ def test_the_transcript_is_what_a_terminal_shows(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_library_example_works(tmp_path: Path) -> None:
-    (tmp_path / "example.py").write_text(block("library", "whole program"))
-    done = run("example.py", cwd=tmp_path, home=tmp_path)
-    assert (done.returncode, done.stdout) == (0, block("library", "whole program output")), done.stderr
+    (tmp_path / "example.py").write_text(code_block("library", "whole program"))
+    done = run_at_home("example.py", cwd=tmp_path, home=tmp_path)
+    assert (done.returncode, done.stdout) == (0, code_block("library", "whole program output")), done.stderr
 
 
 @pytest.mark.slow
 def test_the_recorded_session_replays_the_same(tmp_path: Path) -> None:
     (command,) = re.findall(r"`chain (replay .*?)`", README)
     argv = shlex.split(command)
-    done = run("-m", "cli", *argv, cwd=ROOT, home=tmp_path)
+    done = run_at_home("-m", "cli", *argv, cwd=ROOT, home=tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 

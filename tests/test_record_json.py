@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.drawn import JSON, SECONDS, WORDS, drawn
+from support.strategies import JSON, SECONDS, WORDS, instances_of
 
 from chain.journal import records
 from chain.journal.json import from_json, to_json
@@ -20,7 +20,7 @@ SOME_FIELDS = "id text kind agent message tasks by change status n usage state p
 """Names that fields of several records have, so that random values reach their checks."""
 
 
-@given(st.one_of(*map(drawn, get_args(records.Record))), st.integers(1, 10**9), SECONDS)
+@given(st.one_of(*map(instances_of, get_args(records.Record))), st.integers(1, 10**9), SECONDS)
 def test_a_record_is_read_back_unchanged(record: records.Record, seq: int, time: float) -> None:
     row = json.dumps({"type": record.type, "seq": seq, "time": time, **to_json(record)})
     assert from_json(json.loads(row)) == Entry(seq, time, record)

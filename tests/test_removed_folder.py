@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.program import call_program, environ
+from support.program import call_program, make_environ
 
 GONE = "chain: the current folder was removed; change to another one, or name a folder with --workspace\n"
 CASES = [

@@ -13,9 +13,11 @@ from typing import Any, TypeAlias
 
 import pytest
 import trio
-from support import DROP, EDIT, INTERRUPT, SKIPPED, Acts, Session, at, check_session, open_session, settings, wait_quiet
-from support.examples import some
+from support.checks import check_session
+from support.examples import sample_in_short_run
 from support.models import TOOLS, RandomModel, Step
+from support.sessions import SKIPPED, Session, call_at_event, make_settings, open_session, wait_quiet
+from support.users import DROP, EDIT, INTERRUPT, ActingUser
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -318,7 +320,7 @@ async def replay(scenario: Scenario, moment: int, *, is_settled: bool = False) -
     before its first step. If no event has this number, the user acts after the run.
     """
     async with open_session(Script(list(scenario.steps), answers=scenario.answers), tools=TOOLS) as session:
-        user, due = Acts(session, (), also_idle=True), trio.Event()
+        user, due = ActingUser(session, (), also_idle=True), trio.Event()
         played = Played(session)
 
         def act() -> None:
@@ -326,7 +328,7 @@ async def replay(scenario: Scenario, moment: int, *, is_settled: bool = False) -
                 has_started = bool(session.of(events.RunStarted)) or session.chain.is_running
                 played.when = "before" if not has_started else "during" if session.chain.is_running else "after"
                 for action in scenario.user:
-                    user.do(action)
+                    user.perform(action)
 
         async def act_when_settled() -> None:
             await due.wait()
@@ -336,7 +338,7 @@ async def replay(scenario: Scenario, moment: int, *, is_settled: bool = False) -
         if moment == -1:
             act()
             await wait_quiet(session)
-        at(session, events.Event, due.set if is_settled else act, moment)
+        call_at_event(session, events.Event, due.set if is_settled else act, moment)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(act_when_settled)
             session.chain.submit(TASK)
@@ -346,7 +348,7 @@ async def replay(scenario: Scenario, moment: int, *, is_settled: bool = False) -
             act()
             await wait_quiet(session)
             nursery.cancel_scope.cancel()
-        check_session(session, settings().chain().max_iterations)
+        check_session(session, make_settings().chain().max_iterations)
     return played
 
 
@@ -356,7 +358,7 @@ async def test_the_user_acts_at_every_moment(scenario: Scenario, autojump_clock:
     undisturbed = await replay(replace(scenario, user=()), NEVER)
     last_moment = len(undisturbed.session.events) + 1
     tested = set()
-    for moment in some(range(-1, last_moment + 1), every=8):
+    for moment in sample_in_short_run(range(-1, last_moment + 1), every=8):
         for is_settled in (False, True) if moment > 0 else (False,):
             random.seed(0)  # the jitter of the retries
             try:

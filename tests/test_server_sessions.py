@@ -17,21 +17,22 @@ from typing import Any
 import pytest
 import trio
 from hypothesis import strategies as st
-from support import Session, check_invariants, open_session, settings, sharded
-from support.crashes import reopened
-from support.examples import fewer
-from support.processes import until, until_async
-from support.program import environ, run_program, start_program
+from support.checks import check_invariants
+from support.crashes import reopen
+from support.examples import divide_in_short_run, sharded
+from support.processes import block_until, wait_until
+from support.program import make_environ, run_program, start_program
 from support.servers import (
     daemon_pids,
     entry_of,
     hostile_server,
     live_daemons,
     log_rows,
+    remove_time_limits,
     server_pids,
     until_logged,
-    without_time_limits,
 )
+from support.sessions import Session, make_settings, open_session
 
 from chain import events
 from chain.app.replay import replay
@@ -39,7 +40,7 @@ from chain.journal.reading import Reading
 from chain.messages import Text, block_to_request_json
 from chain.session.resume import load_journal
 
-_no_time_limits = pytest.fixture(autouse=True)(without_time_limits)
+_no_time_limits = pytest.fixture(autouse=True)(remove_time_limits)
 
 
 def model_calling(*tools: str) -> str:
@@ -51,13 +52,13 @@ def model_calling(*tools: str) -> str:
     return "\n".join(["rules:", *rules, '- {text: "Result: ${result}"}'])
 
 
-ALLOWED = settings(allow="mcp__h__*")
+ALLOWED = make_settings(allow="mcp__h__*")
 
 
 @asynccontextmanager
 async def run_with_server(log: Path, rules: str, *acts: str, **options: Any) -> AsyncIterator[Session]:
     """Open a session with the server ``h``, and start a run."""
-    options = {"use": ALLOWED, "servers": [hostile_server(log, *acts)], **options}
+    options = {"settings": ALLOWED, "servers": [hostile_server(log, *acts)], **options}
     async with open_session(rules, **options) as session:
         session.chain.submit("Go")
         yield session
@@ -78,12 +79,12 @@ def journal_rows(session: Session) -> list[bytes]:
 
 async def open_question(session: Session) -> events.Question:
     """Wait until a question is open, and return it."""
-    await until_async(lambda: session.chain.questions.open_id is not None)
+    await wait_until(lambda: session.chain.questions.open_id is not None)
     return session.chain.questions.log.latest[-1]
 
 
 async def test_a_call_asks_and_shows_its_arguments(log: Path) -> None:
-    async with run_with_server(log, model_calling("h__echo"), use=settings(), interactive=True) as session:
+    async with run_with_server(log, model_calling("h__echo"), settings=make_settings(), interactive=True) as session:
         with session.chain.answering():
             question = await open_question(session)
             assert question.text == "Allow mcp__h__echo?"
@@ -93,7 +94,7 @@ async def test_a_call_asks_and_shows_its_arguments(log: Path) -> None:
 
 async def test_an_answer_can_allow_all_calls(log: Path) -> None:
     model = model_calling("h__echo", "h__echo")
-    async with run_with_server(log, model, use=settings(), interactive=True) as session:
+    async with run_with_server(log, model, settings=make_settings(), interactive=True) as session:
         with session.chain.answering():
             question = await open_question(session)
             session.chain.answer(question.id, "a")
@@ -171,7 +172,7 @@ async def test_waiting_for_a_server_can_be_interrupted(log: Path) -> None:
 
 @pytest.mark.slow
 async def test_an_interrupt_as_servers_settle_starts_nothing(tmp_path: Path) -> None:
-    for n in range(fewer(8, divided_by=4)):  # the order of the two tasks that continue now is random
+    for n in range(divide_in_short_run(8, divided_by=4)):  # the order of the two tasks that continue now is random
         async with run_with_server(tmp_path / f"log{n}", model_calling("h__echo"), interactive=True) as session:
             await session.chain.wait_servers_settled()
             session.interrupt()
@@ -197,7 +198,7 @@ async def test_a_resumed_session_offers_the_servers_it_has(has_server: bool, log
     async with run_with_server(log, model_calling("h__echo")) as session:
         await session.chain.wait_idle()
     servers = [hostile_server(log)] if has_server else []
-    async with reopened(session.file.data, model_calling("h__echo"), use=ALLOWED, servers=servers) as resumed:
+    async with reopen(session.file.data, model_calling("h__echo"), settings=ALLOWED, servers=servers) as resumed:
         await resumed.run("Go")
         assert ("mcp__h__echo" in {tool.name for tool in resumed.model.requests[-1].tools}) == has_server
 
@@ -205,7 +206,7 @@ async def test_a_resumed_session_offers_the_servers_it_has(has_server: bool, log
 @pytest.fixture
 async def ready_session(log: Path) -> AsyncIterator[Session]:
     """Open a session whose server has started, and whose model needs no tool."""
-    async with open_session("rules: [{text: Hello.}]", use=ALLOWED, servers=[hostile_server(log)]) as session:
+    async with open_session("rules: [{text: Hello.}]", settings=ALLOWED, servers=[hostile_server(log)]) as session:
         await session.chain.wait_servers_settled()
         yield session
 
@@ -213,7 +214,7 @@ async def ready_session(log: Path) -> AsyncIterator[Session]:
 async def test_a_prompt_of_a_server_starts_a_run(ready_session: Session) -> None:
     (ready_session.chain.workspace / "secret").write_text("a key")
     ready_session.chain.start_prompt("h", "greet", ["Ada", "@secret"])
-    await until_async(lambda: ready_session.model.requests)
+    await wait_until(lambda: ready_session.model.requests)
     await ready_session.chain.wait_idle()
     (request,) = ready_session.model.requests
     assert request.messages[-1].blocks == (Text("Greet Ada @secret."),), "it attaches no file"
@@ -221,7 +222,7 @@ async def test_a_prompt_of_a_server_starts_a_run(ready_session: Session) -> None
 
 async def test_a_prompt_without_its_argument_has_a_notice(ready_session: Session) -> None:
     ready_session.chain.start_prompt("h", "greet", [])
-    await until_async(lambda: any("needs who" in notice.message for notice in ready_session.of(events.Notice)))
+    await wait_until(lambda: any("needs who" in notice.message for notice in ready_session.of(events.Notice)))
 
 
 async def test_unchanged_tools_are_recorded_once(ready_session: Session) -> None:
@@ -247,8 +248,8 @@ async def run_acts(acts: list[str], model: str, seed: str) -> None:
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
         servers = [hostile_server(log, "spawn-first"), hostile_server(Path(folder, "i"), "random", seed, name="i")]
-        use = settings(allow="mcp__*")
-        async with open_session(model, use=use, interactive=True, servers=servers) as session:
+        settings = make_settings(allow="mcp__*")
+        async with open_session(model, settings=settings, interactive=True, servers=servers) as session:
             for act in acts:
                 if act == "run":
                     session.chain.submit("Go")
@@ -285,14 +286,14 @@ def test_servers_end_with_their_program(tmp_path: Path, log: Path, end: signal.S
     (tmp_path / "test.yaml").write_text(CONFIG)
     (tmp_path / "rules.yaml").write_text(model_calling("h__spawn", "h__hang"))
     argv = [sys.executable, "-m", "cli", "-p", "Go", "--config", "test.yaml", "--mcp", "h", "--no-stdin"]
-    with start_program(argv, cwd=tmp_path, env=environ(tmp_path, {}), stderr=subprocess.DEVNULL) as program:
+    with start_program(argv, cwd=tmp_path, env=make_environ(tmp_path, {}), stderr=subprocess.DEVNULL) as program:
         try:
-            until(lambda: log_rows(log).count("tools/call") == 2)
+            block_until(lambda: log_rows(log).count("tools/call") == 2)
         finally:
             program.send_signal(end)
     assert len(daemon_pids(log)) == 2
-    until(lambda: live_daemons(log) == [])
-    until(lambda: not server_pids(log))
+    block_until(lambda: live_daemons(log) == [])
+    block_until(lambda: not server_pids(log))
 
 
 @pytest.mark.slow
@@ -303,7 +304,7 @@ def test_a_found_server_is_untouched_until_allowed(tmp_path: Path) -> None:
         entries = {"h": entry_of(tmp_path / "log"), "far": {"type": "http", "url": url, "headers": {"A": "${NOT_SET}"}}}
         (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
         argv = [sys.executable, "-m", "cli", "-p", "hello", "--model", "offline", "--no-stdin"]
-        process = run_program(argv, cwd=tmp_path, env=environ(tmp_path, {}), text=True)
+        process = run_program(argv, cwd=tmp_path, env=make_environ(tmp_path, {}), text=True)
         with pytest.raises(BlockingIOError):
             listening.accept()
     assert process.returncode == 0, process.stderr

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import settings
 from support.places import Place
+from support.sessions import make_settings
 
 from chain.app.replay import read_recorded, replay
 from chain.app.session_context import git_branch, session_context
@@ -119,16 +119,16 @@ async def system_prompts(place: Place, resume: str, context: Callable[[Path], st
 
 async def test_the_context_is_the_same_after_resuming(tmp_path: Path) -> None:
     contexts = iter(["Working folder: here\nDate: today", "Date: tomorrow"])
-    use = settings(agents=True)
-    assert use.file is not None
-    place = Place(use.file.parent, tmp_path, RULES, use=use)
+    settings = make_settings(agents=True)
+    assert settings.file is not None
+    place = Place(settings.file.parent, tmp_path, RULES, settings=settings)
     new = await system_prompts(place, "", lambda workspace: next(contexts))
     assert "You are a test.\n\nWorking folder: here\nDate: today" in new
     assert len(new) == 2, "of the main agent and of the child"
     assert all(system.endswith("\n\nWorking folder: here\nDate: today") for system in new)
     assert await system_prompts(place, place.id, lambda workspace: next(contexts)) == new
     assert next(contexts) == "Date: tomorrow", "the context was computed once"
-    replayed = replay(use, read_recorded(FileStore(tmp_path), place.id))
+    replayed = replay(settings, read_recorded(FileStore(tmp_path), place.id))
     assert replayed.is_same, replayed.rows
 
 

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.house import ROOT
-from support.program import environ, start_program
+from support.program import make_environ, start_program
+from support.project import ROOT
 from support.screen import Screen
-from support.terminal import Start, journal, line_states, quit, send, start_tool, wait_idle
+from support.terminal import Start, journal, line_states, quit_program, send, start_tool, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -25,7 +25,7 @@ def start_command(home: Path, *words: str) -> subprocess.Popen[str]:
     return start_program(
         [sys.executable, "-m", "cli", *words],
         cwd=home / "work",
-        env=environ(home, {}),
+        env=make_environ(home, {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -61,7 +61,7 @@ def test_a_line_from_another_terminal_is_delivered(screen: Screen) -> None:
         wait_idle(screen)
         assert line not in (screen.editor or ""), "the prompt gets back only its own lines"
         assert line_states(screen)[line] == "delivered"
-        quit(screen)
+        quit_program(screen)
         watched, _ = watch.communicate()
     assert watch.returncode == 0
     assert line in watched
@@ -73,7 +73,7 @@ def test_a_killed_chain_ends_both_commands(start: Start, tmp_path: Path) -> None
     with start_command(tmp_path, "watch") as watch, start_command(tmp_path, "send", "--wait", "use B") as sender:
         first_row(watch)
         screen.until("📤 Interrupting: use B")
-        screen.kill(signal.SIGKILL)
+        screen.send_signal(signal.SIGKILL)
         screen.wait()
         (_, watch_error), (_, send_error) = watch.communicate(), sender.communicate()
     assert watch.returncode == sender.returncode == 1
@@ -95,7 +95,7 @@ def test_a_new_session_has_its_own_door(screen: Screen) -> None:
     assert exit_code(screen.home, "send", "--session", closed_session, "todo: add x") == 2
     assert exit_code(screen.home, "send", "todo: add x") == 0
     screen.until("✓ Done: todo: add x")
-    quit(screen)
+    quit_program(screen)
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_a_run_survives_watchers_that_leave(screen: Screen) -> None:
         send(screen, "hello")
         wait_idle(screen.until("✓ done"))
         assert unread.wait() == 0
-    quit(screen)
+    quit_program(screen)
 
 
 CLIENT = """\
@@ -167,4 +167,4 @@ def test_a_command_of_the_model_is_refused(template: str, sandbox: str, start: S
     [result] = [block["content"] for block in blocks if block["type"] == "tool_result"]
     assert '"init"' not in result
     assert (REFUSED in result) == (sandbox == "off"), "in a sandbox there is no socket at all"
-    quit(screen)
+    quit_program(screen)

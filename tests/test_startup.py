@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 from double import NEWER, serve, text
-from support.house import ROOT
+from support.project import ROOT
 
 import chain
 

@@ -26,7 +26,7 @@ from support.terminal import (
     check_exit,
     editor_has,
     line_states,
-    quit,
+    quit_program,
     send,
     shown_words,
     start_tool,
@@ -76,7 +76,7 @@ def test_a_line_arrives_while_another_is_typed(screen: Screen) -> None:
     screen.open_gate("b")
     screen.until("The walk is over.").until("✓ done").until(editor_has("and then perhaps"))
     send(screen, "").until("Done: and then perhaps")
-    quit(wait_idle(screen))
+    quit_program(wait_idle(screen))
     _, todo, _ = receipts(screen.home).values()
     assert (todo.text, todo.point) == ("todo: add check the licence", Point.AFTER_TOOLS)
 
@@ -107,7 +107,7 @@ def test_a_reply_streams_while_the_user_types(start: Start) -> None:
     assert styles
     assert all(b"1" not in style.split(b";") for style in styles), "rows above the prompt are not bold"
     send(screen, "").until("Done: half")
-    quit(wait_idle(screen))
+    quit_program(wait_idle(screen))
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def test_a_flood_of_output_does_not_block_keys(screen: Screen) -> None:
     omitted = sum(int(n.replace(",", "")) for n in re.findall(r"… ([\d,]+) more lines", screen.everything))
     assert len(shown_lines) + omitted == 3000
     send(screen, "").until("Done: not lost at all")
-    quit(wait_idle(screen))
+    quit_program(wait_idle(screen))
 
 
 def test_esc_returns_waiting_lines_to_the_editor(screen: Screen) -> None:
@@ -146,7 +146,7 @@ def test_esc_returns_waiting_lines_to_the_editor(screen: Screen) -> None:
     assert [text for _, _, text in returned] == list(lines)
     ids_before = receipts(screen.home).keys()
     send(screen, "way").until(editor_has("")).until("✓ done")
-    quit(wait_idle(screen))
+    quit_program(wait_idle(screen))
     *sent_again, halfway = [line for id, line in receipts(screen.home).items() if id not in ids_before]
     assert {line.text: line.kind for line in sent_again} == lines
     assert halfway.text == "halfway"
@@ -156,7 +156,7 @@ def test_ctrl_c_clears_interrupts_and_exits(screen: Screen) -> None:
     screen.type(f"half{CTRL_D}{ESC}")
     screen.until(editor_has("half")).type(CTRL_C)
     screen.until(editor_has("")).type(UP)
-    screen.until(editor_has("half")).kill(signal.SIGINT)  # as a Ctrl-C while the editor waits for trio's thread
+    screen.until(editor_has("half")).send_signal(signal.SIGINT)  # as a Ctrl-C while the editor waits for trio's thread
     start_tool(screen.until(editor_has("")), "hang", "hang").type("half")
     screen.until(editor_has("half")).type(ESC)
     screen.until("⏹ interrupted").until(lambda s: "idle" in s.toolbar).type(CTRL_C)
@@ -195,11 +195,11 @@ def test_ctrl_z_suspends_and_fg_resumes(start: Start) -> None:
 def test_a_stopped_program_continues_with_its_keys(start: Start, number: signal.Signals) -> None:
     shell = '"$@"; stty sane; echo "stopped: $?"; read -r line; fg >/dev/null; echo "ended: $?"'
     screen = start(launcher=("/bin/sh", "-m", "-c", shell, "sh"))
-    screen.until("Type a task").until(lambda s: not s.echoes)
+    screen.until("Type a task").until(lambda s: not s.is_echoing)
     (child,) = Path(f"/proc/{screen.process.pid}/task/{screen.process.pid}/children").read_text().split()
     os.kill(int(child), number)
-    screen.until("stopped:").until(lambda s: s.echoes).resize(30, 60)
-    send(screen, "").until(lambda s: not s.echoes)
+    screen.until("stopped:").until(lambda s: s.is_echoing).resize(30, 60)
+    send(screen, "").until(lambda s: not s.is_echoing)
 
     send(screen, "\x15hello there").until("Done: hello there")
     send(screen, "/quit").until("ended: 0")

@@ -38,14 +38,14 @@ def suspend_run(start: Start, commands: str) -> Screen:
     """Suspend a run under a shell, which then executes these commands."""
     shell = f'"$@"; echo "stopped: $?"; {commands}; echo "ended: $?"'
     screen = start("-p", "stream 40 words in 8 seconds", launcher=("/bin/sh", "-m", "-c", shell, "sh"))
-    screen.until("w05").until(lambda s: not s.echoes).type(CTRL_Z)
-    return screen.until("stopped: 1").until(lambda s: s.echoes)
+    screen.until("w05").until(lambda s: not s.is_echoing).type(CTRL_Z)
+    return screen.until("stopped: 1").until(lambda s: s.is_echoing)
 
 
 def test_a_suspended_run_restores_the_echo(start: Start) -> None:
     screen = suspend_run(start, 'read -r line; echo "read $line"; fg')
     screen.type("a word\r")
-    screen.until("ended: 0").until(lambda s: s.echoes)
+    screen.until("ended: 0").until(lambda s: s.is_echoing)
     assert screen.wait() == 0
     assert {"a word", "read a word"} <= {*screen.rows}
     assert " ".join(screen.rows).count("w40") == 1
@@ -64,16 +64,16 @@ def test_a_foreground_run_repeats_its_reply_once(start: Start) -> None:
 
 def test_ctrl_backslash_leaves_the_echo_on(start: Start) -> None:
     screen = start("-p", SLOW_QUERY)
-    screen.until("w02").until(lambda s: not s.echoes).type("\x1c")
+    screen.until("w02").until(lambda s: not s.is_echoing).type("\x1c")
     assert screen.wait() == -signal.SIGQUIT
-    assert screen.echoes
+    assert screen.is_echoing
 
 
 def test_a_query_from_standard_input_is_echoed(start: Start) -> None:
     screen = start("-p", "--stdin")
     screen.type("hello there\r")
     screen.until("hello there")
-    assert screen.echoes
+    assert screen.is_echoing
     screen.type(CTRL_D)
     screen.until("Done: hello there")
     assert screen.wait() == 0

@@ -52,7 +52,7 @@ def test_rows_and_a_prompt_suffice_for_a_run(start: Start) -> None:
     send(screen, "\x1b[Asent").until("Done: sent").until(prompt_is())
     send(screen, "/copy").until("no clipboard that chain can reach").until(prompt_is())
 
-    screen.kill(signal.SIGTERM)
+    screen.send_signal(signal.SIGTERM)
 
     check_dumb_exit(screen, 143)
     lines = ("early bird", "gate a", "hello there", "half a line", "sent")

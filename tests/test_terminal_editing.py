@@ -29,7 +29,7 @@ from support.terminal import (
     Start,
     editor_has,
     line_states,
-    quit,
+    quit_program,
     send,
     shown_words,
     start_tool,
@@ -78,7 +78,7 @@ def test_an_external_editor_opens_during_a_run(start: Start, editor: dict[str, s
     screen.until(editor_starts_with("one\n")).until("✓ done")
     assert "Interrupted" not in screen.everything
     assert list(line_states(screen)) == ["gate a"]
-    quit(wait_idle(clear_editor(screen)))
+    quit_program(wait_idle(clear_editor(screen)))
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_a_cancelled_search_restores_the_text(screen: Screen) -> None:
     screen.until("I-search backward: alpha").open_gate("a")
     screen.until("⏹ cancelled").until("I-search backward: alpha").type(CTRL_G)
     screen.until(editor_has("use B\nhalf")).type("x")
-    quit(wait_idle(clear_editor(screen.until(editor_has("use B\nhalfx")))))
+    quit_program(wait_idle(clear_editor(screen.until(editor_has("use B\nhalfx")))))
 
 
 def menu_commands(screen: Screen) -> list[str]:
@@ -149,7 +149,7 @@ def test_a_menu_offers_commands_and_files(screen: Screen) -> None:
     screen.type("\t")
     screen.until("papers/one.md").until("papers/two.md").type("o\t")
     screen.until(editor_has("first\nread @papers/one.md")).type("\r")
-    quit(wait_idle(screen.until("with papers/one.md (2 lines)")))
+    quit_program(wait_idle(screen.until("with papers/one.md (2 lines)")))
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ def test_the_prompt_is_as_high_as_its_text(screen: Screen) -> None:
     row, _ = screen.cursor
     blank_rows_above = screen.display[:row].count("")
     assert blank_rows_above <= 1
-    quit(screen)
+    quit_program(screen)
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_ctrl_l_leaves_the_scrollback_of_tmux_alone(start: Start) -> None:
     screen.until(editor_has("more"))
     *rows_after, _, _ = screen.rows
     assert rows_after == [first_row, *rows_before]
-    quit(wait_idle(clear_editor(screen)))
+    quit_program(wait_idle(clear_editor(screen)))
 
 
 @pytest.mark.slow

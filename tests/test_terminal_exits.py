@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.house import ROOT
 from support.keys import ALT_ENTER, CTRL_C, CTRL_D
 from support.program import gates
+from support.project import ROOT
 from support.screen import Screen
-from support.terminal import LIMITS, Start, editor_has, journal, line_states, quit, send, start_tool, wait_idle
+from support.terminal import LIMITS, Start, editor_has, journal, line_states, quit_program, send, start_tool, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -31,10 +31,10 @@ def test_a_draft_survives_a_lost_connection(start: Start) -> None:
 def test_a_signal_before_the_program_is_ready(start: Start, number: signal.Signals) -> None:
     screen = start(disabled=()).until(lambda s: not s.is_cooked)
 
-    screen.kill(number)
+    screen.send_signal(number)
     if number == signal.SIGINT:
         screen.until(lambda s: s.has_ended or "again to exit" in s.everything)
-        screen.kill(number)
+        screen.send_signal(number)
 
     screen.wait()
     assert screen.left_behind == []
@@ -48,7 +48,7 @@ def test_keys_typed_ahead_are_not_lost(start: Start) -> None:
 
     screen.until("Done: very early").until(editor_has("early bird"))
     send(screen, "").until("Done: early bird")
-    quit(wait_idle(screen))
+    quit_program(wait_idle(screen))
     assert line_states(screen) == {"very early": "delivered", "early bird": "delivered"}
 
 
@@ -56,7 +56,7 @@ def test_an_unread_terminal_delays_no_exit(start: Start) -> None:
     screen = wait_idle(start(disabled=()))
     send(screen, "flood 20000 100000").until("flood line")
 
-    screen.kill(signal.SIGTERM)
+    screen.send_signal(signal.SIGTERM)
 
     assert screen.wait(reads=False) == 143
     screen.wait()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.journals import records
 from support.screen import Screen
-from support.terminal import LIMITS, Start, configure, quit, send, wait_idle
+from support.terminal import LIMITS, Start, configure, quit_program, send, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -64,7 +64,7 @@ def test_only_a_key_after_the_question_answers(configured: Start) -> None:
     screen.type("y")
     screen.until("✓ write_file notes.txt · +1 −1 · Q2 allowed")
 
-    quit(wait_idle(screen))
+    quit_program(wait_idle(screen))
     assert (screen.home / "work/notes.txt").read_text() == "new\n"
     assert answers(screen) == [("Q1", "refused", "user"), ("Q2", "allowed", "user")]
     assert screen.raw.count(SAVE_TITLE) == screen.raw.count(RESTORE_TITLE) == 1
@@ -82,7 +82,7 @@ def test_a_key_just_after_the_question_answers_nothing(configured: Start, tmp_pa
     assert answers(screen) == []
     send(screen, "").until("Q1 allowed").until(lambda s: s.prompt == "Q2?")
 
-    quit(screen)
+    quit_program(screen)
 
     assert answers(screen) == [("Q1", "allowed", "user"), ("Q2", "withdrawn", "user")]
     assert screen.raw.count(b"\x07") == screen.raw.count(PLAIN_TITLE) == 1, "without notifications"
@@ -94,7 +94,7 @@ def test_a_terminal_without_titles_only_rings(configured: Start) -> None:
     wait_for_keys(send(screen, "read and write")).type("n")
     screen.until("· refused")
     send(wait_idle(screen), "/copy").until("no clipboard that chain can reach")
-    quit(wait_idle(screen))
+    quit_program(wait_idle(screen))
     assert b"\x1b]" not in screen.raw
     assert RESTORE_TITLE not in screen.raw
     assert b"\x07" in screen.raw

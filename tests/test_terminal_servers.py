@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from support.keys import CTRL_C
-from support.processes import until
+from support.processes import block_until
 from support.screen import Screen
 from support.servers import PROGRAM, daemon_pids, entry_of, live_daemons, log_rows, server_pids
-from support.terminal import Start, configure, quit, send, wait_idle
+from support.terminal import Start, configure, quit_program, send, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -77,7 +77,7 @@ def test_a_workspace_server_from_question_to_end(start: Start, work: Path, log: 
         wait_idle(send(screen, "/mcp").until(lambda s, n=n: s.times("» /mcp") > n))
     assert "signal 9" in screen.everything
     call_tool(screen, "again", "Q2")
-    quit(screen)
+    quit_program(screen)
     assert QUESTION not in wait_idle(start()).everything
 
 
@@ -85,7 +85,7 @@ def test_a_no_starts_nothing_and_is_stored(start: Start, work: Path, log: Path) 
     screen = start().until(QUESTION)
     send(screen, "n")
     send(wait_idle(screen), "/mcp").until("No server is set up")
-    quit(wait_idle(screen))
+    quit_program(wait_idle(screen))
     assert QUESTION not in wait_idle(start().until("start it with --mcp h")).everything
     assert log_rows(log) == []
 
@@ -116,7 +116,7 @@ def test_no_server_is_used_before_its_answer(start: Start, work: Path, tmp_path:
                 assert not any(value in screen.everything for value in (str(log), str(port), "what-is-secret"))
                 send(screen, "y")
             wait_idle(screen).until(lambda s: used_servers() == {"h", "far"})
-            quit(screen)
+            quit_program(screen)
             assert screen.times(QUESTION) == len(asked_about)
 
 
@@ -136,7 +136,7 @@ def test_no_server_or_daemon_outlives_the_program(
     (tmp_path / "rules.yaml").write_text(SPAWN_AND_HANG)
     screen = wait_idle(start("--mcp", "h", "--allow", "mcp__h__*"))
     send(screen, "Go")
-    until(lambda: log_rows(log).count("tools/call") == 2)
+    block_until(lambda: log_rows(log).count("tools/call") == 2)
     assert len(daemon_pids(log)) == 2
     server = server_pid(log)
     if end == "Ctrl-C":
@@ -144,4 +144,4 @@ def test_no_server_or_daemon_outlives_the_program(
     else:
         screen.hang_up()
     screen.wait()
-    until(lambda: live_daemons(log) == [] and not Path(f"/proc/{server}").exists())
+    block_until(lambda: live_daemons(log) == [] and not Path(f"/proc/{server}").exists())

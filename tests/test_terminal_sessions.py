@@ -11,12 +11,12 @@ from functools import partial
 from typing import Literal
 
 import pytest
-from support.house import ROOT
 from support.journals import journal_files
 from support.keys import CTRL_C, CTRL_D, CTRL_R, CTRL_U, ESC, UP
 from support.program import gates
+from support.project import ROOT
 from support.screen import Screen
-from support.terminal import Start, editor_has, journal, line_states, quit, send, start_tool, wait_idle
+from support.terminal import Start, editor_has, journal, line_states, quit_program, send, start_tool, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -47,7 +47,7 @@ def test_a_session_and_its_history_survive_kill_9(start: Start) -> None:
     start_tool(wait_idle(first), "gate a")
     send(first, "!use B").until("Interrupting: !use B")
     first.until(lambda s: b"use B" in journal(s).read_bytes())
-    first.kill(signal.SIGKILL)
+    first.send_signal(signal.SIGKILL)
     assert first.wait() == -signal.SIGKILL
     id = journal(first).stem
 
@@ -59,7 +59,7 @@ def test_a_session_and_its_history_survive_kill_9(start: Start) -> None:
     second.until(editor_has("!use B")).type(f"\x15{CTRL_R}alph\r")
     second.until(editor_has("an alpha query")).type("\r")
     second.until(lambda s: s.everything.count("Done: an alpha query") == 2)
-    quit(wait_idle(second))
+    quit_program(wait_idle(second))
     assert line_states(second) == dict.fromkeys(("an alpha query", "gate a", "!use B"), "delivered")
     histories = list((second.home / "state/chain").rglob("*hist*"))
     assert [file.stat().st_mode & 0o077 for file in histories] == [0]
@@ -69,7 +69,7 @@ def test_a_session_and_its_history_survive_kill_9(start: Start) -> None:
 def test_a_session_is_chosen_from_a_list(start: Start) -> None:
     first = wait_idle(start())
     send(first, "hello").until("Done: hello")
-    quit(wait_idle(first))
+    quit_program(wait_idle(first))
     id = journal(first).stem
     screen = start("-r").until("Resume which session?")
     [row_of_session] = [row for row in screen.rows if id in row]
@@ -81,7 +81,7 @@ def test_a_session_is_chosen_from_a_list(start: Start) -> None:
     second = start("-r", id)
     assert second.wait() == 2
     assert second.times(f"the session {id} is open in another process; chain watch shows it, and chain send")
-    quit(screen)
+    quit_program(screen)
     none = start("-r").until("Resume which session?")
     none.type("\r")
     assert none.wait() == 0
@@ -99,7 +99,7 @@ def test_a_hanging_fsync_delays_no_keys(screen: Screen) -> None:
             screen.until(editor_has(""))
         assert "Done" not in screen.everything
     wait_idle(screen.until("Done: hello"))
-    quit(screen)
+    quit_program(screen)
     assert line_states(screen) == dict.fromkeys(("gate a", "hello", "and you"), "delivered")
 
 
@@ -109,7 +109,7 @@ def test_a_hanging_write_restores_ctrl_c_as_key(screen: Screen) -> None:
         send(screen, "hello").until(lambda s: s.sends_signals)
     wait_idle(screen.until("Done: hello"))
     assert not screen.sends_signals
-    quit(screen)
+    quit_program(screen)
 
 
 @pytest.mark.slow
@@ -123,7 +123,7 @@ def test_a_hanging_write_delays_no_exit(screen: Screen, cause: str, code: int) -
         if cause == "Ctrl-C":
             screen.type(CTRL_C)
             screen.until(lambda s: s.sends_signals)
-        repeat = partial(screen.type, CTRL_C) if cause == "Ctrl-C" else partial(screen.kill, signal.SIGTERM)
+        repeat = partial(screen.type, CTRL_C) if cause == "Ctrl-C" else partial(screen.send_signal, signal.SIGTERM)
         screen.until(lambda s: s.has_ended or repeat())
         assert screen.wait() == code
     assert screen.is_cooked
@@ -138,7 +138,7 @@ def test_an_exit_while_a_session_is_opened(screen: Screen, cause: str, code: int
             screen.type(CTRL_D)
         else:
             screen.type("half")
-            screen.until(editor_has("half")).kill(signal.SIGTERM)
+            screen.until(editor_has("half")).send_signal(signal.SIGTERM)
     assert screen.wait() == code
     assert screen.left_behind == []
     assert any(screen.times(f"chain -r {path.stem}") == 1 for path in journal_files(screen.home))

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from support.keys import ESC
-from support.processes import marked, until
+from support.processes import block_until, pids_with
 from support.screen import Screen
-from support.terminal import Start, configure, line_states, quit, send, wait_idle
+from support.terminal import Start, configure, line_states, quit_program, send, wait_idle
 
 from chain.tools.processes.probe import probe
 
@@ -57,7 +57,7 @@ def screen(start: Start, tmp_path: Path, mark: str) -> Screen:
 def commands(mark: str, *names: str) -> list[int]:
     """Return the marked processes with these names; without names, those of all commands."""
     found = []
-    for pid in marked(mark):
+    for pid in pids_with(mark):
         with suppress(OSError):  # the process has ended
             if Path(f"/proc/{pid}/comm").read_text().strip() in (names or ("sleep", "cat", "bash")):
                 found.append(pid)
@@ -67,7 +67,7 @@ def commands(mark: str, *names: str) -> list[int]:
 def start_command(screen: Screen, query: str, mark: str, process_count: int) -> Screen:
     """Start a run, and wait until its command has started its processes."""
     send(screen, query)
-    until(lambda: len(commands(mark, "sleep", "cat")) >= process_count)
+    block_until(lambda: len(commands(mark, "sleep", "cat")) >= process_count)
     return screen
 
 
@@ -86,7 +86,7 @@ def test_a_denied_command_is_allowed_outside_once(start: Start, tmp_path: Path) 
         screen.type(key)
         wait_idle(screen.until(row))
         assert outside.exists() == (key == "o")
-    quit(screen)
+    quit_program(screen)
 
 
 def test_esc_and_a_closed_window_kill_a_command(screen: Screen, mark: str) -> None:
@@ -100,14 +100,14 @@ def test_esc_and_a_closed_window_kill_a_command(screen: Screen, mark: str) -> No
     start_command(screen, "hide", mark, HIDDEN_PROCESSES)
     send(screen, "waits").until("📤 Interrupting: waits").hang_up()
     screen.wait()
-    until(lambda: not marked(mark))
+    block_until(lambda: not pids_with(mark))
     assert line_states(screen) == {"hide": "delivered", "stop": "handled", "waits": "queued"}
 
 
 def start_job(screen: Screen, mark: str, id: str) -> Screen:
     """Start a background job, which gets this id, and wait until it has started its processes."""
     wait_idle(send(screen, "serve").until(f"job {id} started"))
-    until(lambda: len(commands(mark, "sleep", "cat")) == 2)
+    block_until(lambda: len(commands(mark, "sleep", "cat")) == 2)
     return screen
 
 
@@ -116,10 +116,10 @@ def test_a_job_wakes_the_model(screen: Screen, mark: str) -> None:
     send(start_job(screen, mark, "J1"), "/jobs").until("J1  running for ")
     (screen.home / "work/wait").write_text("written\n")
     wait_idle(screen.until("● [JOB J1] exit code 0 after ").until("I see that it ended."))
-    until(lambda: not commands(mark))
+    block_until(lambda: not commands(mark))
     send(start_job(screen, mark, "J2"), "/kill J2").until("● [JOB J2] killed by the user after ")
-    until(lambda: not commands(mark))
-    quit(wait_idle(screen))
+    block_until(lambda: not commands(mark))
+    quit_program(wait_idle(screen))
 
 
 @pytest.mark.slow
@@ -128,14 +128,14 @@ def test_no_process_of_a_job_outlives_the_session(screen: Screen, mark: str, end
     start_job(screen, mark, "J1")
     match end:
         case "quit":
-            quit(screen)
+            quit_program(screen)
         case "hang up":
             screen.hang_up()
         case "SIGKILL":
-            screen.kill(signal.SIGKILL)
+            screen.send_signal(signal.SIGKILL)
         case _:
             send(screen, end).until("Killing 1 background job: J1." if end == "stop" else "New conversation.")
-            until(lambda: not commands(mark))
+            block_until(lambda: not commands(mark))
             send(wait_idle(screen), "/quit")
     screen.wait()
-    until(lambda: not marked(mark))
+    block_until(lambda: not pids_with(mark))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.keys import CTRL_C, CTRL_U
 from support.screen import Screen
-from support.terminal import Start, editor_has, quit, send, wait_idle
+from support.terminal import Start, editor_has, quit_program, send, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -48,7 +48,7 @@ def test_text_typed_before_the_question_is_no_answer(start: Start, work: Path) -
     send(screen, "y").until("Mine: list them").until(editor_has("and"))
 
     screen.type(CTRL_U)
-    quit(wait_idle(screen))
+    quit_program(wait_idle(screen))
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_a_no_uses_another_configuration(start: Start, work: Path) -> None:
     own_file.parent.mkdir(parents=True)
     own_file.write_text("models: {default: offline}\ninbox: {size: 3}\n")
     screen = send(wait_for_question(start(config=False)), "n").until(lambda s: s.times(f"is not used; {own_file} is."))
-    quit(wait_idle(screen))
+    quit_program(wait_idle(screen))
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_a_file_replaced_during_the_question_is_ignored(start: Start, work: Path
 
     send(screen, "y")
     send(wait_idle(screen), "hello").until("Mine: hello")
-    quit(wait_idle(screen))
+    quit_program(wait_idle(screen))
     assert "Evil" not in screen.everything
 
 
@@ -99,7 +99,7 @@ def test_commands_of_the_folder_work_once_trusted(start: Start, tmp_path: Path) 
         assert "/greet" in screen.everything
         send(screen, answer)
         send(wait_idle(screen), "/greet Ada").until(row)
-        quit(screen)
+        quit_program(screen)
     assert ANSWERS not in wait_idle(start()).everything
 
 

@@ -35,10 +35,11 @@ from double import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from support import INTERRUPT, LINES, Acts, Session, check_invariants, check_silence, trying
-from support import settings as chain_settings
-from support.examples import count_once, some
-from support.small_window import ASKS, SUMMARY
+from support.checks import check_invariants, check_no_late_starts
+from support.examples import count_once, max_examples, sample_in_short_run
+from support.sessions import Session, make_settings
+from support.small_window import SUMMARY, SUMMARY_REQUEST
+from support.users import INTERRUPT, LINES, ActingUser
 from support.wire import TOOLS, open_wire
 from support.wire_bench import FINAL, HANDLER, THINKING, Bench, BenchScript, open_bench
 from trio.testing import MockClock
@@ -119,7 +120,7 @@ class SmallService:
         if tokens > WINDOW:
             self.refused.append(json.dumps(body["messages"]).replace('"cache_control": {"type": "ephemeral"}', ""))
             return Status(400, message=f"prompt is too long: {tokens} tokens > {WINDOW} maximum")
-        if ASKS in json.dumps(body["messages"][-1]):
+        if SUMMARY_REQUEST in json.dumps(body["messages"][-1]):
             self.summaries += 1
             return text(SUMMARY, usage={"input_tokens": tokens})
         step = self.steps.pop(0) if self.steps else FINAL
@@ -161,9 +162,9 @@ LINES_TO_SEND = [
 async def play(bench: Bench, name: str, acts: list[tuple[int, str]]) -> Session:
     """Play a scenario and another run after it. Each act is the number of an event and what the user does then."""
     limit = 2 if name == "the last iteration" else MAX_ITERATIONS
-    use = chain_settings(max_iterations=limit, handler=HANDLER, agents=name == "a tree of agents")
+    settings = make_settings(max_iterations=limit, handler=HANDLER, agents=name == "a tree of agents")
     script = SmallService() if name == "a small window" else SCENARIOS[name]
-    async with bench.open(script, tools=[*TOOLS, read], use=use) as session:
+    async with bench.open(script, tools=[*TOOLS, read], settings=settings) as session:
         if name == "a refusal":
             bench.double.expect_withdrawal()
         agents = {"main"}
@@ -174,14 +175,14 @@ async def play(bench: Bench, name: str, acts: list[tuple[int, str]]) -> Session:
                 bench.double.expect_new_conversation()
 
         session.chain.listen(announce_agent)
-        session.chain.listen(user := Acts(session, acts))
+        session.chain.listen(user := ActingUser(session, acts))
         for query in ["Do the task", "Do another task", *(["And the next"] if name == "a refusal" else [])]:
             session.chain.submit(query)
             if query == "Do the task":
-                user.at_once()
+                user.perform_first()
             await session.chain.wait_idle()
         check_invariants(session, max_iterations=limit)
-        check_silence(session, session.interrupted_at)
+        check_no_late_starts(session, session.interrupted_at)
     if isinstance(script, SmallService):
         assert len(script.refused) == len(set(script.refused)), "a request that was too long is not repeated"
         assert "context_full" not in [result.status for result in session.of(events.Result)]
@@ -190,7 +191,7 @@ async def play(bench: Bench, name: str, acts: list[tuple[int, str]]) -> Session:
 
 
 @pytest.mark.parametrize("system_messages", [False, True], ids=["user messages", "system messages"])
-@pytest.mark.parametrize("name", some([*SCENARIOS], every=5))
+@pytest.mark.parametrize("name", sample_in_short_run([*SCENARIOS], every=5))
 async def test_lines_at_many_moments(name: str, system_messages: bool, mock_clock: MockClock) -> None:
     random.seed(0)  # of the pauses before retries
     options = OPTIONS.get(name, {})
@@ -202,7 +203,7 @@ async def test_lines_at_many_moments(name: str, system_messages: bool, mock_cloc
         # tests/test_scenarios.py tries every moment; this test every second one, or every eighth of a long scenario.
         step = 8 if name == "a tree of agents" else 2
         moments = range(system_messages, await count_once((play, name), count_events) + 1, step)
-        for moment, line in some(list(zip(moments, cycle(LINES_TO_SEND), strict=False)), every=12):
+        for moment, line in sample_in_short_run(list(zip(moments, cycle(LINES_TO_SEND), strict=False)), every=12):
             await play(bench, name, [(moment, line), (moment + 5, "why?")])
         assert [complaint for request in bench.double.requests for complaint in request.complaints] == []
         roles = {message["role"] for request in bench.double.requests for message in request.messages}
@@ -266,7 +267,7 @@ faults = st.sampled_from([Status(529), Status(401), Reset(None), Reset(4), Cut(4
 user_acts = st.lists(st.tuples(st.integers(0, 60), st.sampled_from([*LINES, *LINES, INTERRUPT])), max_size=14)
 
 
-@trying(max_examples=100)
+@max_examples(100)
 @given(st.lists(st.one_of(replies, replies, replies, faults), max_size=10), user_acts, st.integers(1, 6), st.booleans())
 def test_the_service_accepts_every_request_of_random_runs(
     script: list[Step], acts: list[tuple[int, str]], limit: int, interactive: bool
@@ -274,10 +275,10 @@ def test_the_service_accepts_every_request_of_random_runs(
     clock = MockClock()
 
     async def main() -> None:
-        use = chain_settings(max_iterations=limit, handler=HANDLER)
-        options: dict[str, Any] = {"tools": TOOLS, "use": use, "interactive": interactive}
+        settings = make_settings(max_iterations=limit, handler=HANDLER)
+        options: dict[str, Any] = {"tools": TOOLS, "settings": settings, "interactive": interactive}
         async with open_bench(clock) as bench, bench.open(script, **options) as session:
-            session.chain.listen(Acts(session, acts))
+            session.chain.listen(ActingUser(session, acts))
 
             def allow_refusal(event: events.Event) -> None:
                 if isinstance(event, events.RunStarted):
@@ -311,10 +312,10 @@ def long_script(body: Mapping[str, Any], n: int) -> Step:
 @pytest.mark.slow
 @pytest.mark.parametrize("system_messages", [False, True], ids=["user messages", "system messages"])
 async def test_a_long_run_uses_the_cache(system_messages: bool, mock_clock: MockClock) -> None:
-    use = chain_settings(max_iterations=250, handler=HANDLER)
+    settings = make_settings(max_iterations=250, handler=HANDLER)
     lines = ["use the other file", "todo: add x", "why?", "context: it is late", "focus on prices", "!at once"]
     options: dict[str, Any] = {"thinking": THINKING, "system_messages": system_messages}
-    async with open_wire(long_script, use=use, max_iterations=250, **options) as wire:
+    async with open_wire(long_script, settings=settings, max_iterations=250, **options) as wire:
         # A line at every eighth call.
         lines_by_call = dict(zip(count(8, 8), islice(cycle(lines), LONG_RUN), strict=False))
         call_numbers = count(1)

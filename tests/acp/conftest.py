@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.editor import RULES, TOOL_GROUPS, Editor, connected, opener
+from support.editor import RULES, TOOL_GROUPS, Editor, open_editor, opener
 from support.gate import Gate
 
 from cli.acp import methods
@@ -55,7 +55,7 @@ async def editor(tmp_path: Path, gate: Gate, config: dict[str, Any]) -> AsyncIte
         "unpaid": {**default, "model": "keyless"},
     }
     path.write_text(json.dumps(settings))
-    async with connected(session_opener, _meta={"receipts": True}) as editor:
+    async with open_editor(session_opener, _meta={"receipts": True}) as editor:
         yield editor
 
 

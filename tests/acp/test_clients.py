@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.clients import configure
-from support.house import ROOT
-from support.program import environ, gates, program
+from support.editor import configure_client
+from support.program import gates, make_environ, program_command
+from support.project import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -56,12 +56,12 @@ def test_an_official_sdk_finds_what_it_expects(language: str, tmp_path: Path, wo
     folder.mkdir()
     gate = gates(tmp_path) / "first"
     os.mkfifo(gate)
-    agent = program("acp", *configure(tmp_path))
+    agent = program_command("acp", *configure_client(tmp_path))
     variables: dict[str, str | None] = {}
     if language == "python":
         pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1")
         install(folder, *pip, "--target", str(folder), "agent-client-protocol")
-        client = [program()[0], str(CLIENTS / "python_sdk.py")]
+        client = [program_command()[0], str(CLIENTS / "python_sdk.py")]
         agent, variables = ["env", f"PYTHONPATH={ROOT}", *agent], {"PYTHONPATH": str(folder)}
     else:
         (folder / "package.json").write_text('{"private": true}')
@@ -69,7 +69,7 @@ def test_an_official_sdk_finds_what_it_expects(language: str, tmp_path: Path, wo
         install(folder, *npm, "@agentclientprotocol/sdk")
         client = ["node", shutil.copy(CLIENTS / "typescript_sdk.mjs", folder / "client.mjs")]
     command = [*client, str(workspace), str(gate), *agent]
-    editor = subprocess.run(command, env=environ(tmp_path, variables), capture_output=True, text=True, check=False)
+    editor = subprocess.run(command, env=make_environ(tmp_path, variables), capture_output=True, text=True, check=False)
     assert editor.returncode == 0, editor.stderr
     *_, received = editor.stdout.splitlines()
     assert json.loads(received) == EXPECTED

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from support.documents import block, rows, text_of
-from support.editor import RULES, connected, opener, uninitialized
+from support.documents import code_block, table_rows, text_of
+from support.editor import RULES, open_editor, open_uninitialized_editor, opener
 
 from chain.events import Status
 from cli import options
@@ -18,22 +18,22 @@ from cli.acp.wire import MAX_REQUESTS, MAX_RPC_ROW
 
 @pytest.mark.parametrize("editor", ["zed", "jetbrains"])
 def test_the_settings_of_an_editor_start_the_command(editor: str) -> None:
-    server = json.loads(block("editors", editor))["agent_servers"]["chain"]
+    server = json.loads(code_block("editors", editor))["agent_servers"]["chain"]
     assert server["command"] == "chain"
     assert options.parse_arguments(server["args"]).command == "acp"
 
 
 def test_the_stop_reasons_are_complete() -> None:
     documented: dict[str, str] = {}
-    for statuses, reason in rows("editors", "a run that ends"):
+    for statuses, reason in table_rows("editors", "a run that ends"):
         for status in re.findall(r"`(\w+)`", statuses):
             documented[status] = reason.strip("`")
     assert {status: STOP_REASONS.get(status, "an error with the reason") for status in get_args(Status)} == documented
 
 
 async def test_the_methods_are_complete(tmp_path: Path) -> None:
-    documented = {method.strip("`") for method, *_ in rows("editors", "method")}
-    async with uninitialized(opener(tmp_path / "home", RULES)) as editor:
+    documented = {method.strip("`") for method, *_ in table_rows("editors", "method")}
+    async with open_uninitialized_editor(opener(tmp_path / "home", RULES)) as editor:
         for method in sorted(documented - {"initialize"}):
             # Of an unknown method, the code would be METHOD_NOT_FOUND.
             assert (await editor.error_of(method)).code == INVALID_REQUEST
@@ -45,7 +45,7 @@ async def test_the_methods_are_complete(tmp_path: Path) -> None:
 
 async def test_the_commands_are_complete(tmp_path: Path) -> None:
     listed = text_of("editors").partition("These commands")[2].partition("Other text after")[0]
-    async with connected(opener(tmp_path / "home", RULES)) as editor:
+    async with open_editor(opener(tmp_path / "home", RULES)) as editor:
         await editor.new_session(tmp_path)
         await editor.wait_until(lambda: editor.updates("available_commands_update"))
         [offer] = editor.updates("available_commands_update")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.editor import RULES, Editor, connected, opener, with_unread_end
+from support.editor import RULES, Editor, open_editor, opener, with_unread_end
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
@@ -190,7 +190,7 @@ async def test_a_compaction_answers_its_own_prompt(editor: Editor, session: str,
 
 async def test_a_compaction_can_be_cancelled(tmp_path: Path) -> None:
     slow = 'rules: [{when: {user: "^hello"}, text: Hello.}, {text: A summary., pace: {chunk: 1, delay_s: 600}}]'
-    async with connected(opener(tmp_path / "home", slow)) as editor:
+    async with open_editor(opener(tmp_path / "home", slow)) as editor:
         session = await editor.new_session(tmp_path)
         await editor.run(session, "hello")
         compacting = editor.prompt(session, "/compact")
@@ -207,7 +207,7 @@ async def test_a_command_of_the_user_starts_a_run(tmp_path: Path) -> None:
     folder = tmp_path / "home/.config/chain/commands"
     folder.mkdir(parents=True)
     (folder / "greet.md").write_text("---\ndescription: Greets\n---\nGreet $1")
-    async with connected(session_opener) as editor:
+    async with open_editor(session_opener) as editor:
         session = await editor.new_session(tmp_path)
         assert {"name": "greet", "description": "Greets", "input": {"hint": "[...]"}} in await offered_commands(editor)
         assert await editor.run(session, "/greet Ada") == "end_turn"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
-from support.clients import configure
-from support.processes import marked, until
-from support.program import environ, program, start_program
+from support.editor import configure_client
+from support.processes import block_until, pids_with
+from support.program import make_environ, program_command, start_program
 
 from chain.errors import UserError
 from cli.acp.rpc import INVALID_REQUEST, PARSE_ERROR
@@ -73,8 +73,8 @@ class Agent:
 def running(home: Path, *args: str, command: Sequence[str] = ()) -> Iterator[Agent]:
     with (home / "errors").open("a") as errors:
         process = start_program(
-            command or program("acp", *args),
-            env=environ(home, {}),
+            command or program_command("acp", *args),
+            env=make_environ(home, {}),
             cwd=home,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -108,7 +108,7 @@ def last_status(home: Path, session: str) -> str:
 
 
 def test_only_messages_are_written_until_the_input_ends(tmp_path: Path, workspace: Path) -> None:
-    with running(tmp_path, *configure(tmp_path)) as agent:
+    with running(tmp_path, *configure_client(tmp_path)) as agent:
         agent.input.write(b"\xff\xfe\n\n[]\nnonsense\n")
         session = agent.open_session(workspace, {"name": "weather"})
         assert agent.call("p", "session/prompt", **agent.prompt(session, "hello"))["stopReason"] == "end_turn"
@@ -133,7 +133,7 @@ def test_only_messages_are_written_until_the_input_ends(tmp_path: Path, workspac
     ids=["SIGTERM", "SIGHUP", "SIGINT"],
 )
 def test_a_signal_interrupts_the_run(tmp_path: Path, workspace: Path, number: signal.Signals, code: int) -> None:
-    with running(tmp_path, *configure(tmp_path)) as agent:
+    with running(tmp_path, *configure_client(tmp_path)) as agent:
         session = agent.open_session(workspace)
         agent.run_tool(session, "gate")
         agent.process.send_signal(number)
@@ -152,11 +152,11 @@ def test_no_process_is_left_when_the_editor_exits(tmp_path: Path, workspace: Pat
         agent.run_tool(session, "go")
         (workspace / "started").read_text()
         # A shell that becomes another program has no environment for a moment.
-        until(lambda: len(marked(environment)) > 1)
+        block_until(lambda: len(pids_with(environment)) > 1)
         agent.output.close()
         agent.input.close()
         assert agent.process.wait() == 0
-        until(lambda: not marked(environment))
+        block_until(lambda: not pids_with(environment))
     assert last_status(tmp_path, session) == "interrupted"
 
 

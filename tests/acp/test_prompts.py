@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.editor import RULES, Editor, connected, opener, with_unread_end
+from support.editor import RULES, Editor, open_editor, opener, with_unread_end
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
@@ -251,7 +251,7 @@ async def test_cancelling_a_request_interrupts_only_its_run(
 
 
 async def test_receipts_need_a_request_for_them(tmp_path: Path) -> None:
-    async with connected(opener(tmp_path / "home", RULES)) as editor:
+    async with open_editor(opener(tmp_path / "home", RULES)) as editor:
         await editor.run(await editor.new_session(tmp_path), "hello")
         assert {message["method"] for message in editor.notifications} == {"session/update"}
 

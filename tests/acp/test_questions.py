@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.editor import RULES, TOOL_GROUPS, Editor, connected, opener
+from support.editor import RULES, TOOL_GROUPS, Editor, open_editor, opener
 
 from cli.acp.rpc import METHOD_NOT_FOUND
 
@@ -16,7 +16,7 @@ from cli.acp.rpc import METHOD_NOT_FOUND
 async def form_editor(tmp_path: Path) -> AsyncIterator[Editor]:
     """Yield an editor that can show forms."""
     session_opener = opener(tmp_path / "home", RULES, groups=TOOL_GROUPS)
-    async with connected(session_opener, clientCapabilities={"elicitation": {"form": {}}}) as editor:
+    async with open_editor(session_opener, clientCapabilities={"elicitation": {"form": {}}}) as editor:
         yield editor
 
 
@@ -57,7 +57,7 @@ async def test_a_permission_decides_on_the_call(
 
 async def test_the_mode_applies_and_can_change(tmp_path: Path, workspace: Path) -> None:
     session_opener = replace(opener(tmp_path / "home", RULES, groups=("edit",)), mode="read only")
-    async with connected(session_opener) as editor:
+    async with open_editor(session_opener) as editor:
         session = await editor.new_session(workspace)
         await editor.run(session, "write")
         assert "Denied: the mode is read only" in editor.text()

@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 from hypothesis import strategies as st
-from support.editor import RULES, Editor, connected, opener
+from support.editor import RULES, Editor, open_editor, opener
 from support.examples import sharded
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
@@ -75,7 +75,7 @@ def test_requests_are_answered_once_and_lines_end(acts: list[tuple[str, ...]]) -
     async def main(folder: Path) -> None:
         gate = Gate()
         session_opener = opener(folder / "home", RULES, tools=[gate.tool], chains=CHAINS)
-        async with connected(session_opener, _meta={"receipts": True}) as editor:
+        async with open_editor(session_opener, _meta={"receipts": True}) as editor:
             ids = await play(editor, gate, folder, acts)
         answers = Counter(id for what, id in editor.log if what == "answer")
         assert {id: answers[id] for id in ids} == dict.fromkeys(ids, 1)

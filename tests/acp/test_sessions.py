@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.editor import RULES, Editor, connected, opener, uninitialized
-from support.examples import some
+from support.editor import RULES, Editor, open_editor, open_uninitialized_editor, opener
+from support.examples import sample_in_short_run
 from support.gate import Gate
 from support.servers import entry_of, log_rows
 
@@ -54,14 +54,14 @@ async def test_a_session_is_listed_for_its_folder(
 
 async def test_a_loaded_session_is_shown_before_the_answer(tmp_path: Path, workspace: Path, gate: Gate) -> None:
     session_opener = opener(tmp_path / "home", RULES, tools=[gate.tool])
-    async with connected(session_opener) as editor:
+    async with open_editor(session_opener) as editor:
         session = await editor.new_session(workspace)
         first = editor.prompt(session, "wait")
         await gate.started.wait()
         second = editor.prompt(session, "look elsewhere")
         gate.open.set()
         await editor.stop_reasons(first, second)
-    async with connected(session_opener) as other:
+    async with open_editor(session_opener) as other:
         load = other.start_request("session/load", **stored(session, workspace))
         await other.result(load)
         after_answer = other.log[other.log.index(("answer", load)) + 1 :]
@@ -84,8 +84,8 @@ async def test_a_resumed_session_is_not_shown_again(editor: Editor, session: str
 
 async def test_a_session_open_elsewhere_is_not_loaded(tmp_path: Path) -> None:
     session_opener = opener(tmp_path / "home", RULES)
-    async with connected(session_opener) as other:
-        async with connected(session_opener) as editor:
+    async with open_editor(session_opener) as other:
+        async with open_editor(session_opener) as editor:
             session = stored(await editor.new_session(tmp_path), tmp_path)
             assert "is open here" in (await editor.error_of("session/load", **session)).message
             assert "another process" in (await other.error_of("session/load", **session)).message
@@ -149,7 +149,7 @@ async def test_a_closed_session_accepts_no_request(
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "end of the input"])
 async def test_leaving_a_session_answers_all_its_prompts(tmp_path: Path, gate: Gate, is_closed: bool) -> None:
-    async with connected(opener(tmp_path / "home", RULES, tools=[gate.tool])) as editor:
+    async with open_editor(opener(tmp_path / "home", RULES, tools=[gate.tool])) as editor:
         session = await editor.new_session(tmp_path)
         prompts = [editor.prompt(session, "wait")]
         await gate.started.wait()
@@ -196,7 +196,7 @@ async def break_chain(ctx: ToolContext) -> str:
 
 async def test_a_bug_ends_only_its_session(tmp_path: Path) -> None:
     rules = "rules: [{when: {user: break}, tools: [{name: break_chain, input: {}}]}, {text: Hello.}]"
-    async with connected(opener(tmp_path / "home", rules, tools=[break_chain])) as editor:
+    async with open_editor(opener(tmp_path / "home", rules, tools=[break_chain])) as editor:
         session, other = await editor.new_session(tmp_path), await editor.new_session(tmp_path)
         assert (await editor.prompt_error(session, "break")).code == INTERNAL_ERROR
         assert (await editor.prompt_error(session, "break")).code in (INTERNAL_ERROR, NOT_FOUND)
@@ -221,7 +221,7 @@ async def test_a_fault_of_the_configuration_is_named(tmp_path: Path, config: str
         "chains: {default: {model: claude, system_prompt: null}}\n"
     )
     session_opener = SessionOpener(lambda cwd: load_settings(config=None, environ={}, cwd=cwd), tmp_path / "state")
-    async with connected(session_opener) as editor:
+    async with open_editor(session_opener) as editor:
         assert named in (await editor.error_of("session/new", cwd=str(tmp_path), mcpServers=[])).message
 
 
@@ -264,7 +264,7 @@ OPEN = "the open session"
 
 @pytest.mark.parametrize(
     ("method", "params", "code", "named"),
-    some(
+    sample_in_short_run(
         [
             ("session/new", {}, INVALID_PARAMS, "cwd"),
             ("session/new", {"cwd": 5}, INVALID_PARAMS, "cwd"),
@@ -303,7 +303,7 @@ async def test_a_wrong_parameter_is_named(
 
 @pytest.mark.parametrize("version", [0, 2])
 async def test_another_version_is_answered_with_ours(tmp_path: Path, version: int) -> None:
-    async with uninitialized(opener(tmp_path / "home", RULES)) as editor:
+    async with open_uninitialized_editor(opener(tmp_path / "home", RULES)) as editor:
         assert (await editor.error_of("initialize", protocolVersion="one")).code == INVALID_PARAMS
         result = await editor.initialize(protocolVersion=version)
     assert result["protocolVersion"] == 1

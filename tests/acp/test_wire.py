@@ -13,7 +13,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from support.editor import Editor, next_row
-from support.examples import trying
+from support.examples import max_examples
 from trio.testing import wait_all_tasks_blocked
 
 from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
@@ -198,7 +198,7 @@ PIECES = st.sampled_from(
 LAST_ROW = b'{"jsonrpc":"2.0","id":"last","method":"echo","params":{"still":"here"}}'
 
 
-@trying(100)
+@max_examples(100)
 @given(st.binary(max_size=60) | st.lists(PIECES, max_size=12).map(b"".join))
 def test_the_connection_survives_any_bytes(data: bytes) -> None:
     async def main() -> None:

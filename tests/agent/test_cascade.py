@@ -5,39 +5,39 @@ from typing import Any
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Family, Obedient, family, start, work
-from support.sessions import INTERRUPTED, SKIPPED, at, settings
+from support.agents import WAIT, AgentSession, Call, ObedientModel, open_agents, start, task_of
+from support.sessions import INTERRUPTED, SKIPPED, call_at_event, make_settings
 
 from chain import events
 from chain.errors import ModelError
 from chain.model import Request
 
 
-def count_starts(agents: Family) -> tuple[int, int]:
+def count_starts(agents: AgentSession) -> tuple[int, int]:
     """Return the number of model calls and of started tools."""
     started = sum(r["type"] == "tool_started" for r in agents.session.records)
     return len(agents.session.model.requests), started
 
 
-async def check_ends_run(agents: Family, act: Callable[[], object]) -> events.Result:
+async def check_ends_run(agents: AgentSession, act: Callable[[], object]) -> events.Result:
     """Check that no model call and no tool starts after ``act``, and return the result of the run."""
     before = count_starts(agents)
     act()
-    result = await agents.finish()
+    result = await agents.finish_run()
     assert count_starts(agents) == before
-    assert agents.at_work == []
+    assert agents.active == []
     return result
 
 
-async def check_next_run(agents: Family) -> None:
+async def check_next_run(agents: AgentSession) -> None:
     """Check that a next run, with a child, ends well."""
-    await agents.begin([start("explore", answer="Again.")], answer="Fine.")
+    await agents.start_run([start("explore", answer="Again.")], answer="Fine.")
     await agents.session.chain.wait_idle()
     assert (agents.session.result.status, agents.session.result.result) == ("done", "Fine.")
     assert agents.results("main")[-1] == ("Again.", False)
 
 
-def statuses(agents: Family) -> dict[str, str]:
+def statuses(agents: AgentSession) -> dict[str, str]:
     """Return the status of each child that has ended."""
     return {e.name: e.status for e in agents.session.of(events.AgentEnded)}
 
@@ -52,8 +52,8 @@ TREES: dict[str, list[Call]] = {
 
 @pytest.mark.parametrize("calls", TREES.values(), ids=TREES)
 async def test_an_interrupt_ends_all_running_tools(calls: list[Call]) -> None:
-    async with family() as agents:
-        await agents.begin(calls, answer="Not this.")
+    async with open_agents() as agents:
+        await agents.start_run(calls, answer="Not this.")
         result = await check_ends_run(agents, agents.session.interrupt)
         assert (result.status, result.termination_reason) == ("interrupted", "user_interrupted")
         assert set(statuses(agents).values()) <= {"interrupted"}
@@ -65,8 +65,8 @@ async def test_an_interrupt_ends_all_running_tools(calls: list[Call]) -> None:
 
 @pytest.mark.parametrize("calls", TREES.values(), ids=TREES)
 async def test_a_stop_lets_running_tools_finish(calls: list[Call]) -> None:
-    async with family() as agents:
-        await agents.begin([["plan_list", {}]], calls, answer="Not this.")
+    async with open_agents() as agents:
+        await agents.start_run([["plan_list", {}]], calls, answer="Not this.")
         result = await check_ends_run(agents, lambda: agents.session.chain.submit("stop"))
         assert result.status == "cancelled_with_partial"
         assert all(status.startswith("cancelled") for status in statuses(agents).values())
@@ -85,10 +85,10 @@ BETWEEN_CALLS: dict[str, tuple[type[events.Event], dict[str, Any]]] = {
 @pytest.mark.parametrize("agent", ["main", "agent-1", "explore-1"])
 @pytest.mark.parametrize(("event", "fields"), BETWEEN_CALLS.values(), ids=BETWEEN_CALLS)
 async def test_nothing_starts_after_an_interrupt(event: type[events.Event], fields: dict[str, Any], agent: str) -> None:
-    async with family() as agents:
-        at(agents.session, event, agents.session.interrupt, agent=agent, **fields)
-        await agents.begin([WAIT, start("agent", [WAIT, start("explore", [WAIT])])])
-        await agents.finish()
+    async with open_agents() as agents:
+        call_at_event(agents.session, event, agents.session.interrupt, agent=agent, **fields)
+        await agents.start_run([WAIT, start("agent", [WAIT, start("explore", [WAIT])])])
+        await agents.finish_run()
         marks = [mark.what for mark in agents.session.marks]
         after_interrupt = marks[marks.index(None) :]
         assert not any(isinstance(mark, Request | events.ToolCall) for mark in after_interrupt)
@@ -96,10 +96,12 @@ async def test_nothing_starts_after_an_interrupt(event: type[events.Event], fiel
 
 
 async def test_an_interrupted_answer_ends_all_parents() -> None:
-    async with family() as agents:
-        at(agents.session, events.TextDelta, agents.session.interrupt, agent="explore-1", text="Half an answer")
-        await agents.begin([start("agent", [start("explore", answer="Half an answer")], answer="Not this.")])
-        await agents.finish()
+    async with open_agents() as agents:
+        call_at_event(
+            agents.session, events.TextDelta, agents.session.interrupt, agent="explore-1", text="Half an answer"
+        )
+        await agents.start_run([start("agent", [start("explore", answer="Half an answer")], answer="Not this.")])
+        await agents.finish_run()
         assert agents.session.result.status == "interrupted"
         assert agents.results("agent-1") == [(INTERRUPTED, True)]
         assert agents.results("main") == [(INTERRUPTED, True)]
@@ -108,8 +110,8 @@ async def test_an_interrupted_answer_ends_all_parents() -> None:
 
 
 async def test_a_childs_stop_reaches_its_parents() -> None:
-    async with family() as agents:
-        await agents.begin([start("agent", [start("explore", [WAIT], [WAIT])], answer="Not this.")])
+    async with open_agents() as agents:
+        await agents.start_run([start("agent", [start("explore", [WAIT], [WAIT])], answer="Not this.")])
         result = await check_ends_run(agents, lambda: agents.session.chain.submit("stop"))
         ((text, is_error),) = agents.results("agent-1")
         assert is_error
@@ -121,23 +123,23 @@ async def test_a_childs_stop_reaches_its_parents() -> None:
 
 
 async def test_partial_results_keep_the_order_of_the_calls() -> None:
-    async with family() as agents:
-        await agents.begin([WAIT, start("plan", [WAIT]), start("explore", [WAIT]), start("agent", answer="Done.")])
+    async with open_agents() as agents:
+        await agents.start_run([WAIT, start("plan", [WAIT]), start("explore", [WAIT]), start("agent", answer="Done.")])
         agents.session.chain.submit("stop")
         for agent in ("explore-1", "plan-1", "main"):
             agents.waiters.release(agent)
-            await agents.quiet()
+            await agents.wait_blocked()
         await agents.session.chain.wait_idle()
         partial_results = agents.session.result.partial_results
         assert partial_results == ("main waited", "plan-1 waited", "explore-1 waited", "Done.")
 
 
 async def test_a_stop_for_one_agent_spares_others() -> None:
-    async with family() as agents:
-        await agents.begin([start("agent", [start("explore", [WAIT])]), start("plan", [WAIT], answer="Planned.")])
+    async with open_agents() as agents:
+        await agents.start_run([start("agent", [start("explore", [WAIT])]), start("plan", [WAIT], answer="Planned.")])
         assert agents.session.chain.submit("stop", to="agent-1").what == "stopping"
         assert agents.send("use B", to="plan-1") == "plan-1"
-        result = await agents.finish()
+        result = await agents.finish_run()
         assert (result.status, result.result) == ("done", "The answer.")
         assert statuses(agents) == {
             "explore-1": "cancelled_with_partial",
@@ -150,24 +152,24 @@ async def test_a_stop_for_one_agent_spares_others() -> None:
 
 
 async def test_an_urgent_line_skips_only_in_its_target() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         add = ["plan_add_task", {"task": "x"}]
-        await agents.begin([start("plan", [WAIT, add]), start("agent", [WAIT, add])])
+        await agents.start_run([start("plan", [WAIT, add]), start("agent", [WAIT, add])])
         agents.send("!use B", to="plan-1")
-        await agents.finish()
+        await agents.finish_run()
         assert agents.results("plan-1") == [("plan-1 waited", False), (SKIPPED, True)]
         assert [is_error for _, is_error in agents.results("agent-1")] == [False, False]
         assert [t.text for t in agents.session.chain.plan.tasks] == ["x"]
 
 
 async def test_a_now_line_cuts_its_target_and_below() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         parent = start("agent", [WAIT, start("explore", [WAIT])], answer="Continued.")
-        await agents.begin([parent, start("plan", [WAIT], answer="Planned.")])
+        await agents.start_run([parent, start("plan", [WAIT], answer="Planned.")])
         agents.send("!!use B", to="agent-1")
-        await agents.quiet()
-        assert agents.at_work == ["main", "agent-1", "plan-1"] or agents.at_work == ["main", "plan-1"]
-        result = await agents.finish()
+        await agents.wait_blocked()
+        assert agents.active == ["main", "agent-1", "plan-1"] or agents.active == ["main", "plan-1"]
+        result = await agents.finish_run()
         assert result.status == "done"
         assert statuses(agents) == {"explore-1": "interrupted", "agent-1": "done", "plan-1": "done"}
         assert agents.results("agent-1") == [(INTERRUPTED, True), (INTERRUPTED, True)]
@@ -178,9 +180,9 @@ async def test_a_now_line_cuts_its_target_and_below() -> None:
 
 
 async def test_a_stop_as_a_child_starts_ends_both() -> None:
-    async with family() as agents:
-        at(agents.session, events.AgentStarted, lambda: agents.session.chain.submit("stop"))
-        await agents.begin([start("explore", [WAIT])])
+    async with open_agents() as agents:
+        call_at_event(agents.session, events.AgentStarted, lambda: agents.session.chain.submit("stop"))
+        await agents.start_run([start("explore", [WAIT])])
         await agents.session.chain.wait_idle()
         assert agents.session.result.status == "cancelled"
         assert len(agents.session.model.requests) == 1
@@ -188,9 +190,9 @@ async def test_a_stop_as_a_child_starts_ends_both() -> None:
 
 
 async def test_no_child_begins_after_a_stop() -> None:
-    async with family() as agents:
-        at(agents.session, events.ToolCall, lambda: agents.session.chain.submit("stop"), name="explore")
-        await agents.begin([start("explore", [WAIT])])
+    async with open_agents() as agents:
+        call_at_event(agents.session, events.ToolCall, lambda: agents.session.chain.submit("stop"), name="explore")
+        await agents.start_run([start("explore", [WAIT])])
         await agents.session.chain.wait_idle()
         assert agents.session.of(events.AgentStarted) == []
         assert agents.results("main") == [("explore-1 was not started: the user stopped the run.", True)]
@@ -198,34 +200,34 @@ async def test_no_child_begins_after_a_stop() -> None:
 
 @pytest.mark.parametrize("end", ["stop", "interrupt"])
 async def test_stopping_the_tree_returns_all_waiting_lines(end: str) -> None:
-    async with family() as agents:
-        await agents.begin([start("agent", [start("explore", [WAIT])])])
+    async with open_agents() as agents:
+        await agents.start_run([start("agent", [start("explore", [WAIT])])])
         agents.send("first line, for the child")
         agents.send("second line, for its parent", to="main")
         agents.session.interrupt() if end == "interrupt" else agents.session.chain.submit("stop")
-        await agents.finish()
+        await agents.finish_run()
         assert [agents.session.state(id) for id in ("L2", "L3")] == ["returned"] * 2
         assert agents.session.chain.lines.waiting == ()
 
 
 async def test_a_time_limit_reaches_the_whole_tree(autojump_clock: trio.testing.MockClock) -> None:
-    async with family(use=settings(agents=True, timeout_s=5)) as agents:
-        assert agents.session.chain.submit(work([start("agent", [start("explore", [WAIT])])])).what == "started"
+    async with open_agents(settings=make_settings(agents=True, timeout_s=5)) as agents:
+        assert agents.session.chain.submit(task_of([start("agent", [start("explore", [WAIT])])])).what == "started"
         await agents.session.chain.wait_idle()
         assert agents.session.result.status == "limit_reached"
         assert [e.status for e in agents.session.of(events.AgentEnded)] == ["limit_reached"] * 2
         assert agents.results("agent-1") == [(INTERRUPTED, True)]
 
 
-CALL_TOKENS = Obedient().usage.total_tokens
+CALL_TOKENS = ObedientModel().usage.total_tokens
 BUDGET = 3 * CALL_TOKENS - 1
 """A budget that the third model call exceeds, whichever agent makes it."""
 
 
 async def test_a_budget_is_of_the_whole_tree() -> None:
-    async with family(use=settings(agents=True, budget_tokens=BUDGET)) as agents:
-        await agents.begin([start("explore", [WAIT], [WAIT])])
-        await agents.finish()
+    async with open_agents(settings=make_settings(agents=True, budget_tokens=BUDGET)) as agents:
+        await agents.start_run([start("explore", [WAIT], [WAIT])])
+        await agents.finish_run()
         assert agents.session.result.status == "limit_reached"
         assert agents.session.result.usage.total_tokens == 3 * CALL_TOKENS
         ((text, is_error),) = agents.results("main")
@@ -236,7 +238,7 @@ async def test_a_budget_is_of_the_whole_tree() -> None:
 
 async def test_no_retry_starts_beyond_the_budget(autojump_clock: trio.testing.MockClock) -> None:
     """While one agent pauses before its next attempt, another one uses up the budget."""
-    failing_task, has_failed = work(answer="Not this."), False
+    failing_task, has_failed = task_of(answer="Not this."), False
 
     async def fail_once(request: Request) -> None:
         nonlocal has_failed
@@ -244,9 +246,11 @@ async def test_no_retry_starts_beyond_the_budget(autojump_clock: trio.testing.Mo
             has_failed = True
             raise ModelError("the service is unwell", retryable=True, retry_after=5)
 
-    async with family(model=Obedient(on_reply=fail_once), use=settings(agents=True, budget_tokens=BUDGET)) as agents:
+    async with open_agents(
+        model=ObedientModel(on_reply=fail_once), settings=make_settings(agents=True, budget_tokens=BUDGET)
+    ) as agents:
         calls = [["explore", {"task": failing_task}], start("plan", [["plan_list", {}]])]
-        assert agents.session.chain.submit(work(calls)).what == "started"
+        assert agents.session.chain.submit(task_of(calls)).what == "started"
         await agents.session.chain.wait_idle()
         assert agents.session.result.usage.total_tokens == 3 * CALL_TOKENS
         assert statuses(agents) == {"explore-1": "limit_reached", "plan-1": "done"}
@@ -254,8 +258,8 @@ async def test_no_retry_starts_beyond_the_budget(autojump_clock: trio.testing.Mo
 
 
 async def test_calls_skipped_by_children_are_counted() -> None:
-    async with family() as agents:
-        await agents.begin([start("agent", [WAIT, ["plan_add_task", {"task": "x"}]])])
+    async with open_agents() as agents:
+        await agents.start_run([start("agent", [WAIT, ["plan_add_task", {"task": "x"}]])])
         agents.session.chain.submit("stop")
-        result = await agents.finish()
+        result = await agents.finish_run()
         assert "[1 done, 1 skipped]" in result.result

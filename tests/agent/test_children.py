@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Obedient, ask, family, start, work
+from support.agents import WAIT, Call, ObedientModel, ask, open_agents, start, task_of
 from support.disks import FullDisk
-from support.sessions import INTERRUPTED, at, open_session, settings
+from support.sessions import INTERRUPTED, call_at_event, make_settings, open_session
 
 from chain import events
 from chain.errors import ConfigError
@@ -34,21 +34,21 @@ TOOLS = {"explore": EXPLORER_TOOLS, "plan": PLANNER_TOOLS}
 
 @pytest.mark.parametrize("kind", ["explore", "plan", "agent"])
 async def test_a_child_has_its_own_conversation_and_tools(kind: str) -> None:
-    async with family() as agents:
-        await agents.begin([start(kind, answer="Found.")])
-        await agents.finish()
+    async with open_agents() as agents:
+        await agents.start_run([start(kind, answer="Found.")])
+        await agents.finish_run()
         before, child, after = agents.session.model.requests
-        assert [m.text for m in child.messages] == [work(answer="Found.")]
+        assert [m.text for m in child.messages] == [task_of(answer="Found.")]
         assert [m.role for m in after.messages] == ["user", "assistant", "user"]
         assert child.system != before.system
         assert tool_names(child) == TOOLS.get(kind, tool_names(before))
 
 
 async def test_a_configured_kind_has_its_own_settings() -> None:
-    use = settings(agents=True, kinds=json.dumps(REVIEWER), files=FILES)
-    async with family(use=use) as agents:
-        await agents.begin([start("reviewer", [["plan_list", {}]], [["plan_list", {}]], answer="Not this.")])
-        await agents.finish()
+    settings = make_settings(agents=True, kinds=json.dumps(REVIEWER), files=FILES)
+    async with open_agents(settings=settings) as agents:
+        await agents.start_run([start("reviewer", [["plan_list", {}]], [["plan_list", {}]], answer="Not this.")])
+        await agents.finish_run()
         main, reviewer, *_ = agents.session.model.requests
         assert (reviewer.system, tool_names(reviewer)) == ("You review.", {"plan_list"})
         ((result, _),) = agents.results("main")
@@ -69,7 +69,7 @@ BAD_KINDS = {
 @pytest.mark.parametrize(("kinds", "message"), BAD_KINDS.values(), ids=BAD_KINDS)
 async def test_an_invalid_kind_is_a_configuration_error(kinds: str, message: str) -> None:
     with pytest.raises((ConfigError, ExceptionGroup)) as raised:
-        async with family(use=settings(agents=True, kinds=kinds)):
+        async with open_agents(settings=make_settings(agents=True, kinds=kinds)):
             pass
     error = raised.value.exceptions[0] if isinstance(raised.value, ExceptionGroup) else raised.value
     assert isinstance(error, ConfigError)
@@ -78,23 +78,25 @@ async def test_an_invalid_kind_is_a_configuration_error(kinds: str, message: str
 
 
 async def test_agents_run_concurrently() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         answers = ["one", "two", "three"]
-        await agents.begin([start("explore", [WAIT], answer=answer) for answer in answers])
-        assert agents.at_work == ["main", "explore-1", "explore-2", "explore-3"]
+        await agents.start_run([start("explore", [WAIT], answer=answer) for answer in answers])
+        assert agents.active == ["main", "explore-1", "explore-2", "explore-3"]
         order = ["explore-3", "explore-1", "explore-2"]
         for name in order:
             agents.waiters.release(name)
-            await agents.quiet()
-        await agents.finish()
+            await agents.wait_blocked()
+        await agents.finish_run()
         assert [text for text, _ in agents.results("main")] == answers
         assert [e.name for e in agents.session.of(events.AgentEnded)] == order
 
 
 async def test_more_agents_than_max_running_are_refused() -> None:
-    async with family(use=settings(agents=True, max_running=2)) as agents:
-        await agents.begin([start("agent", [start("explore", [WAIT])]), start("plan", [WAIT]), start("plan", [WAIT])])
-        await agents.finish()
+    async with open_agents(settings=make_settings(agents=True, max_running=2)) as agents:
+        await agents.start_run(
+            [start("agent", [start("explore", [WAIT])]), start("plan", [WAIT]), start("plan", [WAIT])]
+        )
+        await agents.finish_run()
         refused = [text for name in ("main", "agent-1") for text, is_error in agents.results(name) if is_error]
         assert len(refused) == 2
         assert all("The limit of 2 active agents is reached" in text for text in refused)
@@ -102,9 +104,9 @@ async def test_more_agents_than_max_running_are_refused() -> None:
 
 
 async def test_agents_deeper_than_max_depth_are_refused() -> None:
-    async with family(use=settings(agents=True, max_depth=2)) as agents:
-        await agents.begin([start("agent", [start("agent", [start("explore")], answer="Deep.")])])
-        await agents.finish()
+    async with open_agents(settings=make_settings(agents=True, max_depth=2)) as agents:
+        await agents.start_run([start("agent", [start("agent", [start("explore")], answer="Deep.")])])
+        await agents.finish_run()
         ((text, is_error),) = agents.results("agent-2")
         assert is_error
         assert "2 levels deep" in text
@@ -112,9 +114,9 @@ async def test_agents_deeper_than_max_depth_are_refused() -> None:
 
 
 async def test_a_finished_agent_can_be_asked() -> None:
-    async with family() as agents:
-        await agents.begin([start("explore", [WAIT], answer="Found.")], [ask("explore-1", answer="As I said.")])
-        await agents.finish()
+    async with open_agents() as agents:
+        await agents.start_run([start("explore", [WAIT], answer="Found.")], [ask("explore-1", answer="As I said.")])
+        await agents.finish_run()
         assert [text for text, _ in agents.results("main")] == ["Found.", "As I said."]
         # Two requests of the explorer lie between the first two of the main agent.
         _, _, _, _, question, _ = agents.session.model.requests
@@ -126,70 +128,70 @@ async def test_a_finished_agent_can_be_asked() -> None:
 
 @pytest.mark.parametrize("as_it_starts", [False, True], ids=["while it waits", "as it starts to wait"])
 async def test_a_stop_ends_waiting_for_a_busy_agent(as_it_starts: bool) -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         stop = partial(agents.session.chain.submit, "stop", to="agent-1")
         if as_it_starts:
-            at(agents.session, events.ToolCall, stop, agent="agent-1", name="agent_ask")
-        await agents.begin(
+            call_at_event(agents.session, events.ToolCall, stop, agent="agent-1", name="agent_ask")
+        await agents.start_run(
             [start("explore", answer="Found.")],
             [ask("explore-1", [WAIT], answer="First."), start("agent", [ask("explore-1", answer="Second.")])],
             [ask("explore-1", answer="Third.")],
         )
         if not as_it_starts:
             assert stop().what == "stopping"
-            await agents.quiet()
-        assert sorted(agents.at_work) == ["explore-1", "main"]
+            await agents.wait_blocked()
+        assert sorted(agents.active) == ["explore-1", "main"]
         ((text, is_error),) = agents.results("agent-1")
         assert is_error
         assert "the user stopped" in text
-        await agents.finish()
+        await agents.finish_run()
         assert [text for text, is_error in agents.results("main") if not is_error] == ["Found.", "First.", "Third."]
 
 
 async def test_a_now_line_ends_waiting_for_an_agent() -> None:
     """The line comes as the busy agent ends, so the question of the waiting agent must not start any more."""
-    async with family() as agents:
+    async with open_agents() as agents:
         send_now_line = partial(agents.send, "!!use B", to="agent-1")
-        at(agents.session, events.ToolResult, send_now_line, agent="main", name="agent_ask")
+        call_at_event(agents.session, events.ToolResult, send_now_line, agent="main", name="agent_ask")
         waiting = start("agent", [ask("explore-1", answer="Second.")], answer="Done.")
-        await agents.begin([start("explore")], [ask("explore-1", [WAIT], answer="First."), waiting])
-        await agents.finish()
+        await agents.start_run([start("explore")], [ask("explore-1", [WAIT], answer="First."), waiting])
+        await agents.finish_run()
         assert sorted(e.name for e in agents.session.of(events.AgentStarted)) == ["agent-1", "explore-1", "explore-1"]
         assert agents.results("agent-1") == [(INTERRUPTED, True)]
 
 
 async def test_a_refusal_returns_lines_of_unanswered_runs() -> None:
     """A refusal withdraws everything since the last answer, so also the line of the interrupted run."""
-    async with family() as agents:
-        at(agents.session, events.UserInterruption, agents.session.interrupt)
-        await agents.begin([start("explore", [WAIT])])
+    async with open_agents() as agents:
+        call_at_event(agents.session, events.UserInterruption, agents.session.interrupt)
+        await agents.start_run([start("explore", [WAIT])])
         agents.send("use B")
-        await agents.finish()
+        await agents.finish_run()
         assert agents.session.state("L2") == "delivered"
-        await agents.begin([ask("explore-1", answer="No.", stop_reason="refusal")])
-        await agents.finish()
+        await agents.start_run([ask("explore-1", answer="No.", stop_reason="refusal")])
+        await agents.finish_run()
         assert [e.status for e in agents.session.of(events.AgentEnded)] == ["interrupted", "refused"]
         assert agents.session.state("L2") == "returned"
 
 
 async def test_unrecorded_calls_get_their_real_results() -> None:
     disk = FullDisk()
-    async with family(file=disk) as agents:
-        await agents.begin([start("explore", [WAIT])])
+    async with open_agents(file=disk) as agents:
+        await agents.start_run([start("explore", [WAIT])])
         disk.full = True
         agents.session.interrupt()
         await agents.session.chain.wait_idle()
         disk.full = False
-        await agents.begin([ask("explore-1", answer="I was at it.")])
-        await agents.finish()
+        await agents.start_run([ask("explore-1", answer="I was at it.")])
+        await agents.finish_run()
         assert agents.results("explore-1") == [(INTERRUPTED, True)]
 
 
 async def test_agents_that_ask_each_other_end() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         questions = [ask("agent-1", [WAIT], [ask("agent-2")]), ask("agent-2", [WAIT], [ask("agent-1")])]
-        await agents.begin([start("agent"), start("agent")], questions)
-        result = await agents.finish()
+        await agents.start_run([start("agent"), start("agent")], questions)
+        result = await agents.finish_run()
         assert result.status == "done"
         errors = [text for name in ("agent-1", "agent-2") for text, is_error in agents.results(name) if is_error]
         assert errors
@@ -207,24 +209,24 @@ REFUSED_CALLS = {
 
 @pytest.mark.parametrize(("call", "message"), REFUSED_CALLS.values(), ids=REFUSED_CALLS)
 async def test_a_call_for_no_possible_agent_is_refused(call: Call, message: str) -> None:
-    async with family() as agents:
-        await agents.begin([start("explore")], [start("plan", [WAIT]), call])
-        await agents.finish()
+    async with open_agents() as agents:
+        await agents.start_run([start("explore")], [start("plan", [WAIT]), call])
+        await agents.finish_run()
         _, _, (text, is_error) = agents.results("main")
         assert is_error
         assert message in text
 
 
 async def test_the_least_recently_used_agent_is_removed() -> None:
-    async with family(use=settings(agents=True, max_kept=2)) as agents:
-        await agents.begin(
+    async with open_agents(settings=make_settings(agents=True, max_kept=2)) as agents:
+        await agents.start_run(
             [start("explore")],
             [start("explore")],
             [ask("explore-1")],
             [start("explore")],  # removes explore-2
             [ask("explore-1", answer="Still there."), ask("explore-2")],
         )
-        await agents.finish()
+        await agents.finish_run()
         assert [view.name for view in agents.session.chain.agents] == ["main", "explore-3", "explore-1"]
         *_, kept, (removed, is_error) = agents.results("main")
         assert kept == ("Still there.", False)
@@ -233,17 +235,17 @@ async def test_the_least_recently_used_agent_is_removed() -> None:
 
 
 async def test_a_childs_question_blocks_no_other_agent() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         with agents.session.chain.answering():
-            await agents.begin([start("explore", [ASK]), start("plan", [WAIT], answer="Planned.")])
+            await agents.start_run([start("explore", [ASK]), start("plan", [WAIT], answer="Planned.")])
             (question,) = agents.session.of(events.Question)
             assert question.agent == "explore-1"
             assert agents.session.chain.lines.target() == "explore-1", "the agent that asked"
             agents.waiters.release("plan-1")
-            await agents.quiet()
-            assert agents.at_work == ["main", "explore-1"], "plan-1 has ended"
+            await agents.wait_blocked()
+            assert agents.active == ["main", "explore-1"], "plan-1 has ended"
             assert agents.session.chain.answer("Q1", "b").what == "answered"
-            await agents.finish()
+            await agents.finish_run()
         assert agents.results("explore-1") == [("The user answered: b", False)]
 
 
@@ -256,9 +258,9 @@ async def test_a_childs_question_blocks_no_other_agent() -> None:
     ],
 )
 async def test_which_lines_withdraw_a_childs_question(line: str, to: str, open_question: str | None) -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         with agents.session.chain.answering():
-            await agents.begin([start("agent", [start("explore", [ASK])])])
+            await agents.start_run([start("agent", [start("explore", [ASK])])])
             agents.send(line, to=to)
             assert agents.session.chain.questions.open_id == open_question
             agents.session.interrupt()
@@ -266,9 +268,9 @@ async def test_which_lines_withdraw_a_childs_question(line: str, to: str, open_q
 
 
 async def test_a_stop_withdraws_waiting_questions_too() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         with agents.session.chain.answering():
-            await agents.begin([start("explore", [ASK]), start("plan", [ASK])])
+            await agents.start_run([start("explore", [ASK]), start("plan", [ASK])])
             agents.session.chain.submit("stop")
             await agents.session.chain.wait_idle()
         assert [question.id for question in agents.session.of(events.Question)] == ["Q1"]
@@ -276,10 +278,10 @@ async def test_a_stop_withdraws_waiting_questions_too() -> None:
 
 
 async def test_other_agents_get_plan_changes() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         add = ["plan_add_task", {"task": "check the SKU"}]
-        await agents.begin([start("plan", [add])])
-        await agents.finish()
+        await agents.start_run([start("plan", [add])])
+        await agents.finish_run()
         (change,) = agents.session.of(events.PlanChanged)
         assert (change.by, change.agent, change.iteration) == ("plan-1", "plan-1", 1)
         _, _, second_of_planner, second_of_main = agents.session.model.requests
@@ -288,9 +290,9 @@ async def test_other_agents_get_plan_changes() -> None:
 
 
 async def test_a_question_pauses_the_deadlines_above(autojump_clock: trio.testing.MockClock) -> None:
-    async with family(use=settings(agents=True, timeout_s=5)) as agents:
+    async with open_agents(settings=make_settings(agents=True, timeout_s=5)) as agents:
         with agents.session.chain.answering():
-            assert agents.session.chain.submit(work([start("agent", [start("explore", [ASK])])])).what == "started"
+            assert agents.session.chain.submit(task_of([start("agent", [start("explore", [ASK])])])).what == "started"
             await trio.sleep(100)
             agents.session.chain.answer("Q1", "a")
             await agents.session.chain.wait_idle()
@@ -305,9 +307,9 @@ async def test_a_question_pauses_its_callers_deadline(autojump_clock: trio.testi
         await trio.sleep(6)
         return answer
 
-    async with open_session(Obedient(), tools=[team], use=settings(agents=True)) as session:
+    async with open_session(ObedientModel(), tools=[team], settings=make_settings(agents=True)) as session:
         with session.chain.answering():
-            session.chain.submit(work([["team", {"task": work([start("explore", [ASK])])}]]))
+            session.chain.submit(task_of([["team", {"task": task_of([start("explore", [ASK])])}]]))
             await trio.sleep(100)
             session.chain.answer("Q1", "a")
             await session.chain.wait_idle()
@@ -321,9 +323,9 @@ async def test_a_timed_out_question_lets_the_next_open(autojump_clock: trio.test
         """Delegate the task for a call that does not exist, so that questions do not pause the deadline."""
         return await ctx.delegating.start("agent", task, "made-up")
 
-    async with open_session(Obedient(), tools=[team], use=settings(agents=True)) as session:
+    async with open_session(ObedientModel(), tools=[team], settings=make_settings(agents=True)) as session:
         with session.chain.answering():
-            session.chain.submit(work([["team", {"task": work([ASK])}], start("explore", [ASK])]))
+            session.chain.submit(task_of([["team", {"task": task_of([ASK])}], start("explore", [ASK])]))
             await trio.sleep(5)
             assert session.chain.questions.open_id == "Q1"
             await trio.sleep(10)
@@ -336,14 +338,14 @@ async def test_a_timed_out_question_lets_the_next_open(autojump_clock: trio.test
 
 
 async def test_skipped_calls_of_finished_children_do_not_count() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         add = ["plan_add_task", {"task": "check the SKU"}]
-        await agents.begin([start("agent", [WAIT, add])], [WAIT])
+        await agents.start_run([start("agent", [WAIT, add])], [WAIT])
         agents.send("!use B", to="agent-1")
         agents.waiters.release("agent-1")
-        await agents.quiet()
+        await agents.wait_blocked()
         agents.session.chain.submit("stop")
-        assert "[2 done, 0 skipped]" in (await agents.finish()).result
+        assert "[2 done, 0 skipped]" in (await agents.finish_run()).result
 
 
 async def test_an_allowed_call_does_not_wait_for_questions() -> None:
@@ -359,35 +361,35 @@ async def test_an_allowed_call_does_not_wait_for_questions() -> None:
 
     choose = ["ask_user_question", {"question": "Which?", "options": ["a"]}]
     calls = [["change", {}], choose, ["change", {}], ["sign", {}]]
-    async with family(tools=[change, sign], use=settings(agents=True, allow="sign")) as agents:
+    async with open_agents(tools=[change, sign], settings=make_settings(agents=True, allow="sign")) as agents:
 
         def results() -> list[str]:
             return [e.text for e in agents.session.of(events.ToolResult) if e.name in ("change", "sign")]
 
         with agents.session.chain.answering():
-            await agents.begin([start("agent", [call]) for call in calls])
+            await agents.start_run([start("agent", [call]) for call in calls])
             assert results() == ["signed"], "allowed by the configuration"
             agents.session.chain.answer("Q1", "always")
-            await agents.quiet()
+            await agents.wait_blocked()
             assert results() == ["signed", "changed", "changed"], "the open choice blocks neither change"
             agents.session.chain.answer("Q4", "1")
-            await agents.finish()
+            await agents.finish_run()
         answers = [(e.id, e.by) for e in agents.session.of(events.Answer)]
         assert answers == [("Q2", "config"), ("Q1", "user"), ("Q3", "config"), ("Q4", "user")]
 
 
 async def test_an_asked_agent_uses_the_current_model() -> None:
-    async with family() as agents:
-        await agents.begin([start("explore")])
+    async with open_agents() as agents:
+        await agents.start_run([start("explore")])
         await agents.session.chain.wait_idle()
         models: list[str] = []
 
         async def note_other(request: Request) -> None:
             models.append("other")
 
-        agents.session.ask(Obedient(name="other", on_reply=note_other))
-        await agents.begin([ask("explore-1")])
-        await agents.finish()
+        agents.session.switch_model(ObedientModel(name="other", on_reply=note_other))
+        await agents.start_run([ask("explore-1")])
+        await agents.finish_run()
         assert agents.session.chain.init.model == "other"
         assert models == ["other"] * 3, "two requests of the main agent, and one of the explorer"
 
@@ -401,16 +403,16 @@ async def test_an_exception_of_a_model_fails_its_run(error: BaseException, is_gr
         if json.loads(request.messages[0].text)["answer"] in failing_answers:
             raise BaseExceptionGroup("in a nursery", [error]) if is_grouped else error
 
-    async with family(model=Obedient(on_reply=fail)) as agents:
+    async with open_agents(model=ObedientModel(on_reply=fail)) as agents:
         message = f"the model obedient failed: {type(error).__name__}: no"
         failing_answers.append("Found.")
-        await agents.begin([start("agent", answer="Found.")])
-        await agents.finish()
+        await agents.start_run([start("agent", answer="Found.")])
+        await agents.finish_run()
         assert agents.results("main") == [(f"[agent-1 ended: error] {message}", True)]
         assert agents.session.result.status == "done"
         failing_answers.append("The answer.")
-        await agents.begin()
+        await agents.start_run()
         assert (agents.session.result.status, agents.session.result.result) == ("error", message)
         failing_answers.clear()
-        await agents.begin()
+        await agents.start_run()
         assert agents.session.result.status == "done"

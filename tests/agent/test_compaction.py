@@ -10,7 +10,7 @@ import pytest
 import trio
 from support.checks import checked_session
 from support.disks import FullDisk, MemoryFile
-from support.sessions import Session, at, open_session, settings, wait_quiet
+from support.sessions import Session, call_at_event, make_settings, open_session, wait_quiet
 
 from chain import events
 from chain.errors import ModelError
@@ -170,7 +170,7 @@ async def test_a_too_long_request_is_compacted() -> None:
 
 async def test_compaction_can_be_turned_off() -> None:
     model = SmallModel([*range(1, 6)], window_tokens=None)
-    async with checked_session(model, tools=[read], use=settings(compact=False)) as session:
+    async with checked_session(model, tools=[read], settings=make_settings(compact=False)) as session:
         assert (await session.run("count the rows")).status == "context_full"
         assert session.of(events.Compaction) == []
 
@@ -285,7 +285,7 @@ async def test_the_user_may_request_a_compaction() -> None:
         [prompt] = summary_prompts(session)
         assert "What matters most to the user: the SKU numbers" in prompt
         assert (session.result.status, session.result.iterations) == ("done", 0)
-        at(session, events.ToolResult, session.chain.runs.compact)
+        call_at_event(session, events.ToolResult, session.chain.runs.compact)
         session.chain.submit("go on")
         await wait_quiet(session)
     assert compaction_states(session) == ["started", "ended", "started", "ended"]
@@ -348,7 +348,7 @@ async def test_long_words_of_the_user_leave_room() -> None:
 async def test_a_compacted_conversation_contains_the_plan() -> None:
     model = SmallModel([1, 2, 3, 4, 5, 6, "done"])
     async with checked_session(model, tools=[read]) as session:
-        at(session, events.IterationStarted, lambda: session.chain.submit("todo: add check the SKU"))
+        call_at_event(session, events.IterationStarted, lambda: session.chain.submit("todo: add check the SKU"))
         await session.run("count the rows")
     requests = requests_after_summary(session)
     assert len(requests) > 1
@@ -374,9 +374,9 @@ async def test_a_compaction_requested_last_follows_the_run(closes: bool) -> None
     model = SmallModel(["x" * 3_000, "done"], **LARGE)
     async with checked_session(model, interactive=True) as session:
         await session.run("tell me much")
-        at(session, events.IterationStarted, lambda: session.chain.runs.compact("the numbers"))
+        call_at_event(session, events.IterationStarted, lambda: session.chain.runs.compact("the numbers"))
         if closes:
-            at(session, events.IterationStarted, session.chain.stop_accepting)
+            call_at_event(session, events.IterationStarted, session.chain.stop_accepting)
         session.chain.submit("go on")
         await wait_quiet(session)
     assert compaction_states(session) == ([] if closes else ["started", "ended"])
@@ -413,7 +413,7 @@ async def test_answers_are_kept_word_for_word() -> None:
     file = MemoryFile()
     async with checked_session(model, tools=[read, *ask.TOOLS], interactive=True, file=file) as session:
         session.chain.answering()
-        at(session, events.Question, lambda: session.chain.answer("Q1", "the year before that"))
+        call_at_event(session, events.Question, lambda: session.chain.answer("Q1", "the year before that"))
         await session.run("count the rows")
     assert "(asked: Which year?) the year before that" in first_message(session.model.requests[-1])
     restored = load_journal(file.data.splitlines(keepends=True)).state.main.history
@@ -459,9 +459,9 @@ async def test_a_stop_during_a_compaction_keeps_shown_text() -> None:
 )
 async def test_a_used_up_budget_delivers_no_line(event: type[events.Event], line: str) -> None:
     model = break_off_once(SmallModel(["hi " * 500]))
-    async with checked_session(model, use=settings(budget_tokens=300)) as session:
+    async with checked_session(model, settings=make_settings(budget_tokens=300)) as session:
         await session.run("a greeting")
-        at(session, event, lambda: session.chain.submit(line))
+        call_at_event(session, event, lambda: session.chain.submit(line))
         assert (await session.run("go on")).status == "limit_reached"
         assert compaction_states(session) == ["started", "ended"]
         assert session.state("L3") == "returned"
@@ -505,7 +505,7 @@ async def test_a_cut_compaction_keeps_the_latest_focus(later: str) -> None:
     model = SmallModel(["hi " * 800, 1, "done", "done"], window_tokens=None, gate=trio.Event())
     async with checked_session(model, tools=[read]) as session:
         await session.run("a greeting")
-        at(session, events.ToolResult, lambda: session.chain.runs.compact("the numbers"))
+        call_at_event(session, events.ToolResult, lambda: session.chain.runs.compact("the numbers"))
         session.chain.submit("go on")
         await model.summary_requested.wait()
         model.gate = None

@@ -10,8 +10,10 @@ from threading import Event
 
 import pytest
 import trio
-from support import INTERRUPTED, SKIPPED, FullDisk, Session, at, checked_session, open_session, settings
-from support.gate import Gate, begin, finish
+from support.checks import checked_session
+from support.disks import FullDisk
+from support.gate import Gate, finish_run, start_run
+from support.sessions import INTERRUPTED, SKIPPED, Session, call_at_event, make_settings, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -36,8 +38,8 @@ rules:
 
 async def run_with_lines(session: Session, gate: Gate, *lines: str) -> None:
     """Start a run, send lines while its tool runs, and wait for its end."""
-    await begin(session, gate, *lines)
-    await finish(session, gate)
+    await start_run(session, gate, *lines)
+    await finish_run(session, gate)
 
 
 async def test_a_query_is_answered_with_tool_results() -> None:
@@ -65,8 +67,8 @@ async def test_a_todo_line_is_executed_without_the_model() -> None:
 
 
 async def test_a_handler_may_leave_todos_to_the_model() -> None:
-    gate, use = Gate(), settings(handler="commands: {todo: model}")
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
+    gate, settings = Gate(), make_settings(handler="commands: {todo: model}")
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=settings) as session:
         await run_with_lines(session, gate, "todo: add check the SKU")
         assert session.chain.plan.tasks == ()
         assert session.sent(1).endswith("USER INTERRUPTION: todo: add check the SKU")
@@ -76,7 +78,7 @@ async def test_the_handlers_token_limit_is_lifted_on_retry() -> None:
     gate, long_reply = Gate(), "A reply that needs more than three tokens."
     handler = "config: {max_tokens: 3}\nmessages: [{role: system, content: Be brief.}]"
     model = TWO_STEPS.replace("It is going well.", long_reply)
-    async with open_session(model, tools=[gate.tool], use=settings(handler=handler)) as session:
+    async with open_session(model, tools=[gate.tool], settings=make_settings(handler=handler)) as session:
         await run_with_lines(session, gate, "how is it going?")
         [retry] = session.of(events.Retry)
         assert "max_tokens" in retry.reason
@@ -87,7 +89,7 @@ async def test_the_handlers_token_limit_is_lifted_on_retry() -> None:
 async def test_refused_parameters_are_left_out_with_a_notice() -> None:
     gate = Gate()
     handler = "config: {temperature: 0.3}\nmessages: [{role: system, content: Be brief.}]"
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(handler=handler)) as session:
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=make_settings(handler=handler)) as session:
 
         def refuse_temperature(request: Request) -> None:
             session.mark(request)
@@ -119,8 +121,8 @@ async def test_an_idle_chain_executes_todos_without_the_model() -> None:
 
 
 async def test_a_line_after_the_last_iteration_is_returned() -> None:
-    async with checked_session("rules: [{text: Answer.}]", use=settings(max_iterations=1)) as session:
-        at(session, events.Reply, lambda: session.chain.submit("more"))
+    async with checked_session("rules: [{text: Answer.}]", settings=make_settings(max_iterations=1)) as session:
+        call_at_event(session, events.Reply, lambda: session.chain.submit("more"))
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("max_iterations", "Answer.")
         assert session.state("L2") == "returned"
@@ -128,7 +130,7 @@ async def test_a_line_after_the_last_iteration_is_returned() -> None:
 
 async def test_a_limit_without_any_reply_text_is_explained() -> None:
     model = "rules: [{tools: [{name: plan_list, input: {}}]}]"
-    async with open_session(model, use=settings(max_iterations=3)) as session:
+    async with open_session(model, settings=make_settings(max_iterations=3)) as session:
         result = await session.run("Do the task")
         assert result.result == "Stopped after 3 iterations without a final answer."
 
@@ -210,7 +212,7 @@ async def test_an_overloaded_service_is_retried_for_ten_minutes(autojump_clock: 
 @pytest.mark.parametrize("max_attempts", [2, 6, pytest.param(None, id="the default of 4")])
 async def test_broken_replies_are_retried_up_to_the_limit(max_attempts: int | None, autojump_clock: MockClock) -> None:
     broken = "rules: [{text: x, error: {message: it broke off, retryable: true}}]"
-    async with open_session(broken, use=settings(max_attempts=max_attempts)) as session:
+    async with open_session(broken, settings=make_settings(max_attempts=max_attempts)) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result, result.exit_code) == ("error", "it broke off", 1)
         assert len(session.model.requests) == (max_attempts or 4)
@@ -241,7 +243,7 @@ async def test_retry_after_must_fit_the_time_left(
     retry_after: int, timeout_s: int, exceeded_limit: str, autojump_clock: MockClock
 ) -> None:
     model = OVERLOADED % f", retry_after: {retry_after}, times: 1"
-    async with checked_session(model, use=settings(timeout_s=timeout_s)) as session:
+    async with checked_session(model, settings=make_settings(timeout_s=timeout_s)) as session:
         result = await session.run("Do the task")
         if exceeded_limit:
             message = f"try later; the service asks to wait {retry_after} s, longer than {exceeded_limit}"
@@ -287,7 +289,7 @@ async def test_stop_reasons_decide_the_status(stop_reason: str, status: str, tex
 
 async def test_a_stop_overrides_a_pause() -> None:
     async with checked_session("rules: [{text: As far as, stop_reason: pause_turn}]") as session:
-        at(session, events.UsageReport, lambda: session.chain.submit("stop"))
+        call_at_event(session, events.UsageReport, lambda: session.chain.submit("stop"))
         assert (await session.run("Do the task")).termination_reason == "user_cancelled"
 
 
@@ -302,7 +304,7 @@ async def test_an_empty_reply_is_continued_once() -> None:
 async def test_a_waiting_line_follows_an_empty_reply(empty_replies: int) -> None:
     model = f"rules: [{{text: '', times: {empty_replies}}}, {{text: Answer.}}]"
     async with checked_session(model) as session:
-        at(session, events.UsageReport, lambda: session.chain.submit("use B"), nth=empty_replies)
+        call_at_event(session, events.UsageReport, lambda: session.chain.submit("use B"), nth=empty_replies)
         result = await session.run("Do the task")
         continues = [] if empty_replies == 1 else ["user: Please continue."]
         assert session.sent().splitlines() == ["user: Do the task", *continues, "user: USER INTERRUPTION: use B"]
@@ -311,9 +313,9 @@ async def test_a_waiting_line_follows_an_empty_reply(empty_replies: int) -> None
 
 
 async def test_lines_at_an_empty_last_reply_wait() -> None:
-    model, use = "rules: [{text: '', times: 1}, {text: Answer.}]", settings(max_iterations=1)
-    async with checked_session(model, use=use, interactive=True) as session:
-        at(session, events.UsageReport, lambda: session.chain.submit("use B"))
+    model, settings = "rules: [{text: '', times: 1}, {text: Answer.}]", make_settings(max_iterations=1)
+    async with checked_session(model, settings=settings, interactive=True) as session:
+        call_at_event(session, events.UsageReport, lambda: session.chain.submit("use B"))
         await session.run("Do the task")
         assert [result.status for result in session.of(events.Result)] == ["max_iterations", "done"]
         assert session.state("L2") == "delivered"
@@ -330,7 +332,7 @@ async def hang(ctx: ToolContext) -> str:
 
 async def test_the_time_limit_ends_a_hanging_tool(autojump_clock: MockClock) -> None:
     model = "rules:\n  - {when: {step: 1}, text: Looking., tools: [{name: hang, input: {}}]}\n  - {text: Answer.}"
-    async with checked_session(model, tools=[hang], use=settings(timeout_s=3)) as session:
+    async with checked_session(model, tools=[hang], settings=make_settings(timeout_s=3)) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("limit_reached", "Looking.")
         assert [event.text for event in session.of(events.ToolResult)] == [INTERRUPTED]
@@ -343,7 +345,7 @@ async def test_the_time_limit_ends_a_hanging_tool(autojump_clock: MockClock) -> 
 
 def send_at_answer(session: Session, line: str) -> None:
     """Send a line in the step of the first reply without tool calls."""
-    at(session, events.Reply, lambda: session.chain.submit(line), tool_calls=0)
+    call_at_event(session, events.Reply, lambda: session.chain.submit(line), tool_calls=0)
 
 
 @pytest.mark.parametrize(("line", "answer"), [("and another aside?", "The answer."), ("stay here", "As you like.")])
@@ -373,8 +375,8 @@ rules:
   - {text: It is complete already.}
 """
     async with checked_session(model, tools=[gate.tool]) as session:
-        at(session, events.ToolResult, lambda: session.chain.submit("do B"))
-        at(session, events.UserInterruption, lambda: session.chain.submit("!!is it fine?"))
+        call_at_event(session, events.ToolResult, lambda: session.chain.submit("do B"))
+        call_at_event(session, events.UserInterruption, lambda: session.chain.submit("!!is it fine?"))
         result = await session.run("Do the task")
         assert [e.point for e in session.of(events.UserInterruption)] == ["D", "N"]
         assert (result.replies, result.result) == (("B is 42.\n\nIt is fine.",), "B is 42.\n\nIt is fine.")
@@ -403,7 +405,7 @@ rules:
 """
     async with checked_session(model, tools=[gate.tool]) as session:
         send_at_answer(session, "why is that?")
-        at(session, events.ToolCall, lambda: session.chain.submit("context: known"), name="wait")
+        call_at_event(session, events.ToolCall, lambda: session.chain.submit("context: known"), name="wait")
         result = await session.run("Do the task")
         assert result.replies == ("The answer.", "Because.")
         assert result.result == "The answer."
@@ -417,8 +419,8 @@ rules:
   - {when: {step: 2}, text: ''}
   - {text: Noted.}
 """
-    use = settings(handler="messages: [{role: system, content: Be brief.}]")
-    async with open_session(model, tools=[gate.tool], use=use) as session:
+    settings = make_settings(handler="messages: [{role: system, content: Be brief.}]")
+    async with open_session(model, tools=[gate.tool], settings=settings) as session:
         await run_with_lines(session, gate, "use B")
         assert [r.tail for r in session.model.requests] == [(), ("Be brief.",), ("Be brief.",)]
 
@@ -429,8 +431,7 @@ rules:
 async def test_a_failed_sync_returns_waiting_lines() -> None:
     disk, gate = FullDisk(), Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], file=disk) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
+        await start_run(session, gate)
         disk.broken = True
         session.chain.submit("use B")
         session.chain.submit("then: the next")
@@ -446,7 +447,7 @@ async def test_a_failed_sync_returns_waiting_lines() -> None:
 async def test_an_unrecorded_refusal_withdraws_nothing() -> None:
     disk = FullDisk()
     async with open_session("rules: [{text: No., stop_reason: refusal}]", file=disk) as session:
-        at(session, events.UsageReport, lambda: setattr(disk, "full", True))
+        call_at_event(session, events.UsageReport, lambda: setattr(disk, "full", True))
         result = await session.run("Do the task")
         assert result.status == "error"
         disk.full = False
@@ -458,11 +459,11 @@ async def test_an_unrecorded_refusal_withdraws_nothing() -> None:
 async def test_a_closing_chain_refuses_lines_and_runs(is_interrupted: bool) -> None:
     gate = Gate()
     async with checked_session(TWO_STEPS, tools=[gate.tool]) as session:
-        at(session, events.Result, lambda: session.chain.submit("again"))
-        await begin(session, gate, "then: more")
+        call_at_event(session, events.Result, lambda: session.chain.submit("again"))
+        await start_run(session, gate, "then: more")
         if not is_interrupted:
             session.chain.stop_accepting()
-            await finish(session, gate)
+            await finish_run(session, gate)
     assert [r.status for r in session.of(events.Result)] == ["interrupted" if is_interrupted else "done"]
     assert len(session.of(events.RunStarted)) == 1
     assert session.state("L2") == "returned"
@@ -473,8 +474,8 @@ async def test_a_closing_chain_refuses_lines_and_runs(is_interrupted: bool) -> N
 async def test_a_run_is_announced_after_the_last_result() -> None:
     gate = Gate()
     async with checked_session(TWO_STEPS, tools=[gate.tool]) as session:
-        at(session, events.Receipt, lambda: session.chain.submit("Do it again"), state="returned")
-        await begin(session, gate, "use B")
+        call_at_event(session, events.Receipt, lambda: session.chain.submit("Do it again"), state="returned")
+        await start_run(session, gate, "use B")
         session.chain.interrupt()
         gate.open.set()
         await session.chain.wait_idle()
@@ -591,7 +592,7 @@ async def test_hanging_threads_do_not_block_the_journal(tmp_path: Path) -> None:
                 nursery.start_soon(hang)
             await wait_all_tasks_blocked()
             model = ScriptedModel.parse("rules: [{text: The answer.}]")
-            async with open_chain(settings(), workspace=tmp_path, state=tmp_path / "state", model=model) as chain:
+            async with open_chain(make_settings(), workspace=tmp_path, state=tmp_path / "state", model=model) as chain:
                 chain.submit("Do the task")
                 await chain.wait_idle()
                 assert chain.runs.last_status == "done"

@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 import trio
-from support import INTERRUPTED, SKIPPED, MemoryFile, Session, at, checked_session, open_session
-from support.checks import check_next_run
+from support.checks import check_next_run, checked_session
+from support.disks import MemoryFile
 from support.gates import Gates
+from support.sessions import INTERRUPTED, SKIPPED, Session, call_at_event, open_session
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
@@ -43,7 +44,7 @@ async def check_interrupted(session: Session, *conversation: str, phase: str = "
 
 async def test_an_interrupt_at_a_result_keeps_it() -> None:
     async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
-        at(session, events.ToolResult, session.interrupt)
+        call_at_event(session, events.ToolResult, session.interrupt)
         session.chain.submit("Do the task")
         await check_interrupted(session, CALLS, FIRST_DONE)
 
@@ -51,7 +52,7 @@ async def test_an_interrupt_at_a_result_keeps_it() -> None:
 async def test_an_idle_interrupt_does_nothing() -> None:
     async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
         at_result: list[bool] = []
-        at(session, events.Result, lambda: at_result.append(session.chain.interrupt()))
+        call_at_event(session, events.Result, lambda: at_result.append(session.chain.interrupt()))
         assert not session.chain.interrupt()
         assert session.events == []
         assert [r["type"] for r in session.records] == ["session"]
@@ -66,7 +67,7 @@ async def test_an_interrupt_returns_lines_of_all_kinds() -> None:
     lines = ["use B", "!at once", "context: it is late", "todo: add x", "then: Do the next task"]
     async with open_session(MODEL, tools=gates.tools) as session:
         session.chain.submit("Do the task")
-        await gates.reached("a")
+        await gates.wait_reached("a")
         for line in lines:
             session.chain.submit(line)
         for _ in range(3):
@@ -103,19 +104,19 @@ async def test_an_interrupt_waits_for_a_shielded_tool(read_only: bool, has_check
 
     async def work(at: str) -> None:
         with trio.CancelScope(shield=True):
-            await gates.work(at)
+            await gates.wait_at(at)
         if has_checkpoint and at == "a":
             await trio.lowlevel.checkpoint()
 
     async with open_session(MODEL, tools=wait_tool(work, read_only=read_only)) as session:
         session.chain.submit("Do the task")
-        await gates.reached("a")
+        await gates.wait_reached("a")
         session.interrupt()
         await wait_all_tasks_blocked()
         assert session.chain.is_running
         assert session.chain.submit("are you there?").what == "queued"
         gates.is_open = True
-        gates.let("a")
+        gates.open("a")
         await check_interrupted(session, CALLS, results)
         assert session.state("L2") == "returned"
 
@@ -180,10 +181,10 @@ async def test_an_interrupt_during_a_sync_is_published_later() -> None:
     disk, gates = MemoryFile(), Gates()
     async with open_session(MODEL, tools=gates.tools, file=disk) as session:
         session.chain.submit("Do the task")
-        await gates.reached("a")
+        await gates.wait_reached("a")
         session.chain.submit("use B")
         disk.hold()
-        gates.let_all()
+        gates.open_all()
         await wait_all_tasks_blocked()
         assert len(session.model.requests) == 1
         session.interrupt()
@@ -200,15 +201,15 @@ async def test_a_stop_and_an_interrupt_make_an_interrupt(acts: Sequence[str]) ->
 
     async def work(at: str) -> None:
         with trio.CancelScope(shield=True):
-            await gates.work(at)
+            await gates.wait_at(at)
         await trio.lowlevel.checkpoint()
 
     async with checked_session(MODEL, tools=wait_tool(work)) as session:
         session.chain.submit("Do the task")
-        await gates.reached("a")
+        await gates.wait_reached("a")
         for act in acts:
             session.interrupt() if act == "interrupt" else session.chain.submit("stop")
             await wait_all_tasks_blocked()
-        gates.let_all()
+        gates.open_all()
         await check_interrupted(session, CALLS, FIRST_CUT)
         assert session.state("L2") == "handled"

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import Session, checked_session, settings
-from support.gates import Gates, begin, finish
+from support.checks import checked_session
+from support.gates import Gates, finish_run, start_run
+from support.sessions import Session, make_settings
 
 from chain.agent.window import FIRST_RATIO, WindowUsage, view_of
 from chain.messages import Message, Text
@@ -22,7 +23,7 @@ rules:
 @pytest.fixture
 def workspace() -> Iterator[Path]:
     """Return the workspace of these tests, with a file ``notes.txt``."""
-    config = settings().file
+    config = make_settings().file
     assert config is not None
     path = config.parent / "notes.txt"
     path.write_text("one\ntwo\n")
@@ -47,9 +48,9 @@ async def test_a_query_includes_its_files(workspace: Path) -> None:
 async def test_files_are_read_at_the_delivery(workspace: Path) -> None:
     gates = Gates()
     async with checked_session(ONE_TOOL, tools=gates.tools) as session:
-        await begin(session, gates, "a", "shorter, as in @notes.txt and @../x.txt")
+        await start_run(session, gates, "a", "shorter, as in @notes.txt and @../x.txt")
         (workspace / "notes.txt").write_text("three\n")
-        await finish(session, gates)
+        await finish_run(session, gates)
         _, file = blocks(session, "USER INTERRUPTION")
         assert file == "[File notes.txt, 1 line]\nthree\n"
         _, receipt = session.chain.lines.receipts

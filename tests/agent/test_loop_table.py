@@ -12,19 +12,9 @@ from functools import partial
 
 import pytest
 import trio
-from support import (
-    INTERRUPTED,
-    SKIPPED,
-    FullDisk,
-    MemoryFile,
-    Session,
-    at,
-    checked_session,
-    open_session,
-    settings,
-    wait_quiet,
-)
-from support.checks import check_next_run
+from support.checks import check_next_run, checked_session
+from support.disks import FullDisk, MemoryFile
+from support.sessions import INTERRUPTED, SKIPPED, Session, call_at_event, make_settings, open_session, wait_quiet
 from trio.testing import MockClock
 
 from chain import events
@@ -130,10 +120,10 @@ async def run_with_act(place: Place, session: Session, act: Callable[[], object]
         times.append(trio.current_time())
         act()
 
-    at(session, events.Result, lambda: times.append(trio.current_time()))
+    call_at_event(session, events.Result, lambda: times.append(trio.current_time()))
     if isinstance(place.event, tuple):
         event, nth = place.event
-        at(session, event, act_now, nth)
+        call_at_event(session, event, act_now, nth)
     session.chain.submit("Do the task")
     if not isinstance(place.event, tuple):
         if place.event:
@@ -202,9 +192,9 @@ async def test_a_question_in_mid_task_resumes_the_task(place: Place, mark: str, 
 
 @pytest.mark.parametrize("interactive", [True, False], ids=["interactive", "headless"])
 async def test_a_now_line_at_the_ending_waits(interactive: bool, autojump_clock: MockClock) -> None:
-    use = settings(max_iterations=1)
-    async with checked_session(TOOLS, tools=[work], use=use, interactive=interactive) as session:
-        at(session, events.Notice, lambda: session.chain.submit("!!use B"))
+    settings = make_settings(max_iterations=1)
+    async with checked_session(TOOLS, tools=[work], settings=settings, interactive=interactive) as session:
+        call_at_event(session, events.Notice, lambda: session.chain.submit("!!use B"))
         await session.run("Do the task")
         statuses = [result.status for result in session.of(events.Result)]
         assert statuses == (["max_iterations", "done"] if interactive else ["max_iterations"])
@@ -214,9 +204,9 @@ async def test_a_now_line_at_the_ending_waits(interactive: bool, autojump_clock:
 @pytest.mark.parametrize("act", ["stop", "interrupt"])
 async def test_a_run_ended_at_a_delivery_starts_nothing(act: str, autojump_clock: MockClock) -> None:
     async with checked_session(TOOLS, tools=[work]) as session:
-        at(session, events.ToolProgress, lambda: session.chain.submit("use B"))
+        call_at_event(session, events.ToolProgress, lambda: session.chain.submit("use B"))
         end = session.interrupt if act == "interrupt" else partial(session.chain.submit, "stop")
-        at(session, events.UserInterruption, end)
+        call_at_event(session, events.UserInterruption, end)
         result = await session.run("Do the task")
         assert result.status == ("interrupted" if act == "interrupt" else "cancelled_with_partial")
         assert len(session.of(events.IterationStarted)) == result.iterations == 1
@@ -231,7 +221,7 @@ async def test_a_now_line_is_never_missed(attempt: int, autojump_clock: MockCloc
         async def send() -> None:
             session.chain.submit("!!use B")
 
-        at(session, events.IterationStarted, lambda: nursery.start_soon(send))
+        call_at_event(session, events.IterationStarted, lambda: nursery.start_soon(send))
         await session.run("Do the task")
         [interruption] = session.of(events.UserInterruption)
         assert (interruption.point, interruption.iteration) == ("N", 1)
@@ -239,9 +229,11 @@ async def test_a_now_line_is_never_missed(attempt: int, autojump_clock: MockCloc
 
 @pytest.mark.parametrize("is_dropped", [False, True], ids=["the line is kept", "the line is dropped"])
 async def test_dropping_all_carried_lines_ends_their_run(is_dropped: bool, autojump_clock: MockClock) -> None:
-    async with checked_session(TOOLS, tools=[work], use=settings(max_iterations=1), interactive=True) as session:
-        at(session, events.ToolProgress, lambda: session.chain.submit("use B"))
-        at(session, events.Result, lambda: is_dropped and session.chain.lines.drop("L2"))
+    async with checked_session(
+        TOOLS, tools=[work], settings=make_settings(max_iterations=1), interactive=True
+    ) as session:
+        call_at_event(session, events.ToolProgress, lambda: session.chain.submit("use B"))
+        call_at_event(session, events.Result, lambda: is_dropped and session.chain.lines.drop("L2"))
         session.chain.submit("Do the task")
         await wait_quiet(session)
         results = [(result.status, result.iterations) for result in session.of(events.Result)]
@@ -259,7 +251,7 @@ async def test_a_journal_error_outlasts_stops_and_interrupts(act: str) -> None:
             session.interrupt() if act == "interrupt" else session.chain.submit("stop")
             disk.full = True
 
-        at(session, events.UsageReport, fill)
+        call_at_event(session, events.UsageReport, fill)
         result = await session.run("Do the task")
         assert result.status == "error"
         assert "No space left" in result.result
@@ -314,7 +306,7 @@ async def test_an_unrecorded_model_error_is_reported() -> None:
 
 async def test_an_unrecorded_cut_still_cuts(autojump_clock: MockClock) -> None:
     async with open_session(SLOW, file=DiskWithout("interrupted")) as session:
-        at(session, events.TextDelta, lambda: session.chain.submit("!!use B"))
+        call_at_event(session, events.TextDelta, lambda: session.chain.submit("!!use B"))
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("done", "Noted.")
         assert [e.point for e in session.of(events.UserInterruption)] == ["N"]
@@ -323,7 +315,7 @@ async def test_an_unrecorded_cut_still_cuts(autojump_clock: MockClock) -> None:
 @pytest.mark.parametrize("is_full", [False, True], ids=["the cut is recorded", "the cut cannot be recorded"])
 async def test_the_time_limit_keeps_shown_text(is_full: bool, autojump_clock: MockClock) -> None:
     file = DiskWithout("interrupted" if is_full else "nothing")
-    async with open_session(SLOW, use=settings(timeout_s=15), file=file) as session:
+    async with open_session(SLOW, settings=make_settings(timeout_s=15), file=file) as session:
         result = await session.run("Do the task")
         assert result.status == "limit_reached"
         assert session.conversation == ["Do the task", "The "]
@@ -340,7 +332,7 @@ async def test_an_unrecorded_note_is_appended_later(autojump_clock: MockClock) -
             disk.full = True
             session.interrupt()
 
-        at(session, events.TextDelta, fill)
+        call_at_event(session, events.TextDelta, fill)
         assert (await session.run("Do the task")).status == "interrupted"
         disk.full = False
         for _ in range(2):

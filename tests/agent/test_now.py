@@ -2,8 +2,9 @@
 
 import pytest
 import trio
-from support import INTERRUPTED, SKIPPED, at, checked_session, settings
-from support.gates import SLOW_ANSWER, THREE_TOOLS, Gates, begin
+from support.checks import checked_session
+from support.gates import SLOW_ANSWER, THREE_TOOLS, Gates, start_run
+from support.sessions import INTERRUPTED, SKIPPED, call_at_event, make_settings
 from trio.testing import MockClock
 
 from chain import events
@@ -40,8 +41,8 @@ async def test_a_cut_reply_without_text_leaves_nothing(reply: str, autojump_cloc
 
 async def test_an_inbox_accepts_twice_as_many_now_lines() -> None:
     gates = Gates()
-    async with checked_session(THREE_TOOLS, tools=gates.tools, use=settings(inbox_size=2)) as session:
-        await begin(session, gates, "a")
+    async with checked_session(THREE_TOOLS, tools=gates.tools, settings=make_settings(inbox_size=2)) as session:
+        await start_run(session, gates, "a")
         answers = [session.chain.submit(f"!!line {n}").what for n in range(5)]
         assert answers == [*["queued"] * 4, "refused"]
         await session.chain.wait_idle()
@@ -52,7 +53,7 @@ async def test_an_inbox_accepts_twice_as_many_now_lines() -> None:
 async def test_a_dropped_now_line_still_cuts() -> None:
     gates = Gates()
     async with checked_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a")
+        await start_run(session, gates, "a")
         session.chain.submit("!!use A")
         session.chain.lines.drop("L2")
         await session.chain.wait_idle()
@@ -75,7 +76,9 @@ async def test_a_cut_for_a_dropped_line_is_continued(autojump_clock: MockClock) 
 @pytest.mark.parametrize("line", ["stop", "!!stop"])
 async def test_a_stop_precedes_a_now_line(line: str) -> None:
     async with checked_session(SLOW_ANSWER) as session:
-        at(session, events.IterationStarted, lambda: (session.chain.submit("!!use A"), session.chain.submit(line)))
+        call_at_event(
+            session, events.IterationStarted, lambda: (session.chain.submit("!!use A"), session.chain.submit(line))
+        )
         result = await session.run("Do the task")
         assert (result.status, session.state("L2")) == ("cancelled", "returned")
         assert session.model.requests == []
@@ -102,13 +105,13 @@ rules:
 messages: [{role: system, content: GENERAL}]
 rules: [{match: ^deploy, config: {effort: low}, messages: [{role: system, content: ASK FIRST}]}]
 """
-    async with checked_session(model, use=settings(handler=handler)) as session:
+    async with checked_session(model, settings=make_settings(handler=handler)) as session:
 
         def deploy() -> None:
             session.chain.submit("!!deploy it")
-            at(session, next_event, lambda: session.chain.submit("!!and be quick"))
+            call_at_event(session, next_event, lambda: session.chain.submit("!!and be quick"))
 
-        at(session, deploy_event, deploy)
+        call_at_event(session, deploy_event, deploy)
         await session.run("Do the task")
         assert len(session.of(events.UserInterruption)) == 2
         last = session.model.requests[-1]

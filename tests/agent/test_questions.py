@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 import trio
-from support import SKIPPED, FullDisk, MemoryFile, Session, check_invariants, checked_session, open_session, settings
-from support.gates import Gates, results, tick
+from support.checks import check_invariants, checked_session
+from support.contexts import tool_context
+from support.disks import FullDisk, MemoryFile
+from support.gates import Gates, advance, sent_results
 from support.models import ASKING_TOOLS
-from support.steered import tool_context
+from support.sessions import SKIPPED, Session, make_settings, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -64,9 +66,9 @@ async def open_questions(
     is_answered: bool = True,
 ) -> AsyncIterator[Session]:
     """Run a model that makes these calls until all tasks wait, usually for an answer. Finally, wait for the run."""
-    use = settings(allow=allow, timeout_s=timeout_s)
+    settings = make_settings(allow=allow, timeout_s=timeout_s)
     all_tools = [*tools, command, *ASKING_TOOLS, *Gates(is_open=True).tools]
-    async with open_session(model_calling(*calls), tools=all_tools, use=use, file=file) as session:
+    async with open_session(model_calling(*calls), tools=all_tools, settings=settings, file=file) as session:
         with session.chain.answering() if is_answered else nullcontext():
             session.chain.submit("Do the task")
             await wait_all_tasks_blocked()
@@ -117,7 +119,7 @@ async def test_an_answer_allows_or_refuses_a_call(
         await answer(session, text)
         await session.chain.wait_idle()
         assert decisions(session) == [("Q1", decision, "user")]
-        assert results(session) == [result]
+        assert sent_results(session) == [result]
         assert started_tools(session) == (["change_file"] if decision == "allowed" else [])
         assert len(session.of(events.ToolCall)) == len(started_tools(session))
 
@@ -170,7 +172,7 @@ async def test_an_answer_may_escalate_one_call(text: str, escalation: Escalation
         assert question.escalations == ("network", "outside")
         await answer(session, text)
         await session.chain.wait_idle()
-        assert results(session) == [result]
+        assert sent_results(session) == [result]
         assert [event.escalation for event in session.of(events.Answer)] == [escalation]
         [record] = [r for r in session.records if r["type"] == "answer"]
         assert record.get("escalation") == escalation
@@ -209,7 +211,7 @@ async def test_a_preview_may_make_a_question_unnecessary(path: str, result: str)
     async with open_questions(f"{{name: change_file, input: {{path: {path}}}}}") as session:
         await session.chain.wait_idle()
         assert not session.of(events.Question)
-        assert results(session) == [result]
+        assert sent_results(session) == [result]
 
 
 async def test_without_a_preview_the_input_is_shown(autojump_clock: MockClock) -> None:
@@ -249,7 +251,7 @@ async def test_calls_changed_since_approval_are_not_run() -> None:
         replace.content = "two"
         await answer(session, "y")
         await session.chain.wait_idle()
-        assert results(session) == ["replace was not run: what it would do has changed since the user was asked."]
+        assert sent_results(session) == ["replace was not run: what it would do has changed since the user was asked."]
         assert started_tools(session) == []
 
 
@@ -261,7 +263,7 @@ async def test_only_a_users_approval_is_checked_again(allow: str, answers: list[
     async with open_questions(REPLACE, tools=[replace.tool], allow=allow) as session:
         await answer(session, *answers)
         await session.chain.wait_idle()
-        assert (replace.previews, results(session)) == (previews, ["done"])
+        assert (replace.previews, sent_results(session)) == (previews, ["done"])
 
 
 PREVIEW_ERRORS = {
@@ -277,7 +279,7 @@ async def test_a_failing_preview_is_an_error_result(
     async with open_questions(REPLACE, tools=[Replace(error).tool]) as session:
         await session.chain.wait_idle()
         assert session.result.status == "done"
-        [result] = results(session)
+        [result] = sent_results(session)
         assert result.startswith(message)
 
 
@@ -301,7 +303,7 @@ async def test_a_choice_takes_an_option_or_any_text(text: str, chosen: str) -> N
         assert (question.kind, question.text, question.options) == ("choice", "Which?", ("left", "right"))
         await answer(session, text)
         await session.chain.wait_idle()
-        assert results(session) == [f"The user answered: {chosen}"]
+        assert sent_results(session) == [f"The user answered: {chosen}"]
         [event] = session.of(events.Answer)
         assert (event.text, event.decision) == (chosen, "answered")
 
@@ -328,7 +330,7 @@ async def test_a_malformed_question_is_not_asked(question: str, options: list[st
 async def test_without_a_user_questions_are_decided_at_once() -> None:
     async with open_questions(DANGER, CHOICE, is_answered=False) as session:
         await session.chain.wait_idle()
-        assert results(session) == [NOBODY_ALLOWS, NO_USER_CHOOSES]
+        assert sent_results(session) == [NOBODY_ALLOWS, NO_USER_CHOOSES]
         assert decisions(session) == [("Q1", "refused", "nobody"), ("Q2", "refused", "nobody")]
 
 
@@ -343,7 +345,7 @@ async def test_without_a_user_questions_are_decided_at_once() -> None:
 async def test_the_suggested_allowance_names_the_call(line: str, hint: str) -> None:
     async with open_questions(f"{{name: command, input: {{command: {line}}}}}", is_answered=False) as session:
         await session.chain.wait_idle()
-        assert results(session) == [f"command needs approval, and no one is available to approve it; {hint}."]
+        assert sent_results(session) == [f"command needs approval, and no one is available to approve it; {hint}."]
 
 
 async def test_questions_are_decided_when_the_last_user_leaves(autojump_clock: MockClock) -> None:
@@ -357,7 +359,7 @@ async def test_questions_are_decided_when_the_last_user_leaves(autojump_clock: M
         assert session.chain.questions.open_id == "Q1"
         second_user.close()
         await session.chain.wait_idle()
-        assert results(session) == [NO_USER_CHOOSES, NO_USER_CHOOSES, NOBODY_ALLOWS]
+        assert sent_results(session) == [NO_USER_CHOOSES, NO_USER_CHOOSES, NOBODY_ALLOWS]
 
 
 async def test_questions_are_asked_one_at_a_time(autojump_clock: MockClock) -> None:
@@ -366,7 +368,7 @@ async def test_questions_are_asked_one_at_a_time(autojump_clock: MockClock) -> N
         assert session.chain.answer("Q2", "left").message == "there is no question Q2"
         await answer(session, "1", "2")
         await session.chain.wait_idle()
-        assert results(session) == ["The user answered: left", "The user answered: right"]
+        assert sent_results(session) == ["The user answered: left", "The user answered: right"]
 
 
 async def test_a_late_blank_or_long_answer_is_refused() -> None:
@@ -399,19 +401,19 @@ async def test_a_call_that_asks_runs_alone(autojump_clock: MockClock) -> None:
 async def test_an_open_question_pauses_all_deadlines(mock_clock: MockClock) -> None:
     async with open_questions("{name: dig, input: {hosts: 1}}", DANGER, timeout_s=4) as session:
         for _ in range(2):
-            await tick(mock_clock, DAYS)
+            await advance(mock_clock, DAYS)
             await answer(session, "y")
-            await tick(mock_clock, TOOL_S)
+            await advance(mock_clock, TOOL_S)
         await session.chain.wait_idle()
         assert session.result.status == "done"
-        assert results(session) == ["hosts: ['allowed']", "it is done"]
+        assert sent_results(session) == ["hosts: ['allowed']", "it is done"]
 
 
 async def test_deadlines_resume_after_the_answer(mock_clock: MockClock) -> None:
     calls = [DANGER, "{name: slow, input: {}}", "{name: danger, input: {seconds: 100}}"]
     async with open_questions(*calls, timeout_s=30) as session:
         for seconds in (DAYS, 29):
-            await tick(mock_clock, seconds)
+            await advance(mock_clock, seconds)
             await answer(session, "y")
         assert session.chain.is_running
         mock_clock.jump(2)
@@ -489,7 +491,7 @@ async def test_a_line_during_a_preview_prevents_its_question(line: str, mock_clo
 async def test_a_line_prevents_further_questions_of_a_tool(line: str, mock_clock: MockClock) -> None:
     async with open_questions(DIG, DANGER) as session:
         await answer(session, "y")
-        await tick(mock_clock, TOOL_S)
+        await advance(mock_clock, TOOL_S)
         session.chain.submit(line)
         mock_clock.autojump_threshold = 0
         await session.chain.wait_idle()
@@ -520,7 +522,7 @@ async def test_an_unrecorded_answer_leaves_the_question_open() -> None:
         file.full = False
         await answer(session, "y")
         await session.chain.wait_idle()
-    assert results(session) == ["a is changed"]
+    assert sent_results(session) == ["a is changed"]
     check_invariants(session)
 
 

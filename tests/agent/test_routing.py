@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from support.agents import WAIT, Obedient, ask, family, start, work
+from support.agents import WAIT, ObedientModel, ask, open_agents, start, task_of
 from support.disks import FullDisk
-from support.sessions import INTERRUPTED, SKIPPED, at, settings
+from support.sessions import INTERRUPTED, SKIPPED, call_at_event, make_settings
 
 from chain import events
 from chain.config.load import Settings
@@ -13,16 +13,16 @@ from chain.errors import UserError
 
 
 async def test_agents_that_answer_questions_get_no_lines() -> None:
-    async with family() as agents:
-        await agents.begin([start("agent")], [ask("agent-1", [start("explore", [WAIT])])])
-        assert agents.at_work == ["main", "agent-1", "explore-1"]
+    async with open_agents() as agents:
+        await agents.start_run([start("agent")], [ask("agent-1", [start("explore", [WAIT])])])
+        assert agents.active == ["main", "agent-1", "explore-1"]
         assert agents.send("use B") == "main"
         assert agents.send("use C", to="explore-1") == "explore-1", "an address overrides"
-        await agents.finish()
+        await agents.finish_run()
 
 
 ASK = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
-ONE_ITERATION = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
+ONE_ITERATION = make_settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
 """Settings with explorers that cannot read a line, because their first iteration is their last."""
 
 PRECEDENCE = {
@@ -37,52 +37,52 @@ PRECEDENCE = {
 @pytest.mark.parametrize(("kinds", "target"), PRECEDENCE.values(), ids=PRECEDENCE)
 async def test_kinds_have_precedence(kinds: list[str], target: str) -> None:
     own = '{"reviewer": {"description": "Reviews."}}'
-    async with family(use=settings(agents=True, kinds=own)) as agents:
-        await agents.begin([start(kind, [WAIT]) for kind in kinds])
-        assert len(agents.at_work) == len(["main", *kinds])
+    async with open_agents(settings=make_settings(agents=True, kinds=own)) as agents:
+        await agents.start_run([start(kind, [WAIT]) for kind in kinds])
+        assert len(agents.active) == len(["main", *kinds])
         assert agents.session.chain.lines.target() == target
         assert agents.send("use B") == target
-        await agents.finish()
+        await agents.finish_run()
 
 
 async def test_the_youngest_sibling_precedes_deeper_agents() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         with_descendants = start("agent", [start("agent", [start("plan", [WAIT])])])
-        await agents.begin([with_descendants, start("agent", [WAIT])])
+        await agents.start_run([with_descendants, start("agent", [WAIT])])
         (younger,) = {view.name for view in agents.session.chain.agents if view.parent == "main"} - {"agent-1"}
         assert agents.send("use B") == younger
         agents.waiters.release(younger)
-        await agents.quiet()
+        await agents.wait_blocked()
         assert agents.send("use C") == "plan-1"
-        await agents.finish()
+        await agents.finish_run()
 
 
 async def test_a_refused_agent_gets_no_lines() -> None:
-    async with family(use=settings(agents=True, max_running=1)) as agents:
-        await agents.begin([start("plan", [WAIT]), start("explore", [WAIT])])  # the explorer is refused
-        assert agents.at_work == ["main", "plan-1"]
+    async with open_agents(settings=make_settings(agents=True, max_running=1)) as agents:
+        await agents.start_run([start("plan", [WAIT]), start("explore", [WAIT])])  # the explorer is refused
+        assert agents.active == ["main", "plan-1"]
         assert agents.send("use B") == "plan-1"
-        await agents.finish()
+        await agents.finish_run()
 
 
 async def test_lines_after_a_childs_end_reach_main() -> None:
-    async with family() as agents:
+    async with open_agents() as agents:
         targets_at_the_end: list[str] = []
-        at(agents.session, events.AgentEnded, lambda: targets_at_the_end.append(agents.send("use B")))
-        await agents.begin([start("explore", answer="Found.")], [WAIT])
+        call_at_event(agents.session, events.AgentEnded, lambda: targets_at_the_end.append(agents.send("use B")))
+        await agents.start_run([start("explore", answer="Found.")], [WAIT])
         assert targets_at_the_end == ["main"]
         assert agents.send("use C") == "main"
-        await agents.finish()
+        await agents.finish_run()
 
 
 async def test_each_line_goes_to_the_agent_then_active() -> None:
-    async with family() as agents:
-        await agents.begin([start("explore", [WAIT], [WAIT]), start("plan", [WAIT])], [WAIT])
+    async with open_agents() as agents:
+        await agents.start_run([start("explore", [WAIT], [WAIT]), start("plan", [WAIT])], [WAIT])
         assert [agents.send("use A"), agents.send("use B")] == ["explore-1"] * 2
         agents.waiters.release("explore-1")
-        await agents.quiet()
+        await agents.wait_blocked()
         assert agents.send("use C") == "plan-1"
-        await agents.finish()
+        await agents.finish_run()
         assert [i.ids for i in agents.interruptions("explore-1")] == [("L2", "L3")]
         assert [i.ids for i in agents.interruptions("plan-1")] == [("L4",)]
         assert {r.id: (r.state, r.agent) for r in agents.session.chain.lines.receipts} == {
@@ -94,10 +94,10 @@ async def test_each_line_goes_to_the_agent_then_active() -> None:
 
 
 async def test_records_name_parents_and_targets() -> None:
-    async with family() as agents:
-        await agents.begin([start("agent", [start("explore", [WAIT])])])
+    async with open_agents() as agents:
+        await agents.start_run([start("agent", [start("explore", [WAIT])])])
         agents.send("look closer")
-        await agents.finish()
+        await agents.finish_run()
         rows = agents.session.records
         calls = {c.name: c.id for c in agents.session.of(events.ToolCall)}
         started = [(r["name"], r["agent"], r["parent_id"]) for r in rows if r["type"] == "agent_started"]
@@ -111,12 +111,12 @@ async def test_records_name_parents_and_targets() -> None:
 
 
 async def test_todo_lines_and_follow_ups_go_to_main() -> None:
-    async with family() as agents:
-        await agents.begin([start("plan", [WAIT])])
+    async with open_agents() as agents:
+        await agents.start_run([start("plan", [WAIT])])
         assert agents.send("todo: add check the SKU") == "main"
         assert agents.send("then: now the prices") == "main"
         assert agents.send("todo: add check the prices", to="plan-1") == "plan-1"
-        await agents.finish()
+        await agents.finish_run()
         await agents.session.chain.wait_idle()
         assert sorted(t.text for t in agents.session.chain.plan.tasks) == ["check the SKU", "check the prices"]
         _, follow_up = agents.session.of(events.RunStarted)
@@ -124,8 +124,8 @@ async def test_todo_lines_and_follow_ups_go_to_main() -> None:
 
 
 async def test_a_line_to_an_unknown_agent_is_refused() -> None:
-    async with family() as agents:
-        await agents.begin([start("explore", [WAIT])])
+    async with open_agents() as agents:
+        await agents.start_run([start("explore", [WAIT])])
         chain = agents.session.chain
         answer = chain.submit("use B", to="explore-7")
         assert answer.what == "refused"
@@ -135,13 +135,13 @@ async def test_a_line_to_an_unknown_agent_is_refused() -> None:
         assert chain.lines.target(to="EXPLORE-1") == "explore-1"
         (refusal,) = agents.session.of(events.LineRefused)
         assert refusal.reason == answer.message
-        await agents.finish()
+        await agents.finish_run()
         assert chain.submit("use B", to="explore-1").what == "refused", "a finished agent reads no lines"
 
 
 async def test_lines_of_finished_agents_move_up() -> None:
-    async with family(use=ONE_ITERATION) as agents:
-        await agents.begin([start("explore", [WAIT])], answer="All.")
+    async with open_agents(settings=ONE_ITERATION) as agents:
+        await agents.start_run([start("explore", [WAIT])], answer="All.")
         sent = [
             ("first", "explore-1"),
             ("second", "main"),
@@ -151,7 +151,7 @@ async def test_lines_of_finished_agents_move_up() -> None:
         ]
         for text, agent in sent:
             agents.send(text, to=agent)
-        await agents.finish()
+        await agents.finish_run()
         (interruption,) = agents.interruptions("main")
         assert interruption.ids == ("L2", "L3", "L4", "L6"), "in the order in which they were sent"
         assert [(e.id, e.target_agent, e.waiting) for e in agents.session.of(events.LineQueued)] == [
@@ -169,11 +169,11 @@ async def test_lines_of_finished_agents_move_up() -> None:
 
 
 async def test_a_moved_urgent_line_stays_urgent() -> None:
-    async with family(use=ONE_ITERATION) as agents:
-        await agents.begin([start("explore", [WAIT]), ["plan_add_task", {"task": "x"}]])
+    async with open_agents(settings=ONE_ITERATION) as agents:
+        await agents.start_run([start("explore", [WAIT]), ["plan_add_task", {"task": "x"}]])
         agents.send("!use B")
         agents.waiters.release("explore-1")
-        await agents.finish()
+        await agents.finish_run()
         _, plan_result = agents.results("main")
         assert plan_result == (SKIPPED, True)
         (interruption,) = agents.interruptions("main")
@@ -182,23 +182,23 @@ async def test_a_moved_urgent_line_stays_urgent() -> None:
 
 @pytest.mark.parametrize("line", ["!use B", "!!use B"], ids=["urgent", "now"])
 async def test_a_moved_line_withdraws_its_new_agents_question(line: str) -> None:
-    async with family(use=ONE_ITERATION) as agents:
+    async with open_agents(settings=ONE_ITERATION) as agents:
         with agents.session.chain.answering():
-            await agents.begin([start("explore", [WAIT]), ASK])
+            await agents.start_run([start("explore", [WAIT]), ASK])
             agents.send(line, to="explore-1")
             agents.waiters.release("explore-1")
-            await agents.quiet()
+            await agents.wait_blocked()
             assert agents.session.chain.questions.open_id is None
-            await agents.finish()
+            await agents.finish_run()
 
 
 async def test_moved_guidance_that_was_used_stays() -> None:
-    async with family(use=ONE_ITERATION) as agents:
-        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
+    async with open_agents(settings=ONE_ITERATION) as agents:
+        await agents.start_run([start("explore", [WAIT]), start("plan", [WAIT])])
         agents.send("focus on tests", to="explore-1")
         agents.waiters.release("explore-1")
-        await agents.quiet()
-        assert agents.waiters.heard["explore-1"] == ["tests"]
+        await agents.wait_blocked()
+        assert agents.waiters.adjustments["explore-1"] == ["tests"]
         assert agents.session.chain.lines.last_waiting() is None
         agents.session.interrupt()
         await agents.session.chain.wait_idle()
@@ -206,11 +206,11 @@ async def test_moved_guidance_that_was_used_stays() -> None:
 
 
 async def test_a_moved_now_line_cancels_the_parents_tools() -> None:
-    async with family(use=ONE_ITERATION) as agents:
-        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])], answer="All.")
+    async with open_agents(settings=ONE_ITERATION) as agents:
+        await agents.start_run([start("explore", [WAIT]), start("plan", [WAIT])], answer="All.")
         agents.send("!!use B")
-        await agents.quiet()
-        await agents.finish()
+        await agents.wait_blocked()
+        await agents.finish_run()
         (interruption,) = agents.interruptions("main")
         assert (interruption.ids, interruption.point) == (("L2",), "N")
         (explorers_text, _), plan_result = agents.results("main")
@@ -219,18 +219,18 @@ async def test_a_moved_now_line_cancels_the_parents_tools() -> None:
 
 
 async def test_only_moved_lines_may_exceed_the_inbox() -> None:
-    use = settings(agents=True, inbox_size=2, kinds='{"explore": {"max_iterations": 1}}')
-    async with family(use=use) as agents:
-        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
+    settings = make_settings(agents=True, inbox_size=2, kinds='{"explore": {"max_iterations": 1}}')
+    async with open_agents(settings=settings) as agents:
+        await agents.start_run([start("explore", [WAIT]), start("plan", [WAIT])])
         for text, to in (("a", "explore-1"), ("b", "main"), ("c", "explore-1"), ("d", "main")):
             agents.send(text, to)
         agents.waiters.release("explore-1")
-        await agents.quiet()
+        await agents.wait_blocked()
         waiting = [(line.id, line.agent) for line in agents.session.chain.lines.waiting]
         assert waiting == [("L2", "main"), ("L3", "main"), ("L4", "main"), ("L5", "main")]
         assert agents.session.chain.submit("e", to="main").what == "refused"
         assert agents.send("f", to="plan-1") == "plan-1"
-        await agents.finish()
+        await agents.finish_run()
         assert [i.ids for i in agents.interruptions("main")] == [("L2", "L3", "L4", "L5")]
 
 
@@ -242,21 +242,21 @@ async def test_an_undeliverable_line_moves_to_the_parent() -> None:
                 self.full = False
 
     disk = DiskFullUntilChildEnds()
-    async with family(file=disk) as agents:
-        await agents.begin([start("explore", [WAIT])])
+    async with open_agents(file=disk) as agents:
+        await agents.start_run([start("explore", [WAIT])])
         agents.send("use B" + "x" * 600)
         disk.room = 700  # enough to record the end of the child, but not a message with this line
-        await agents.finish()
+        await agents.finish_run()
         assert [(i.ids, i.point) for i in agents.interruptions("main")] == [(("L2",), "D")]
 
 
 async def test_an_executed_todo_is_not_repeated_by_parents() -> None:
     disk = FullDisk()
-    async with family(file=disk) as agents:
-        await agents.begin([start("explore", [WAIT])])
+    async with open_agents(file=disk) as agents:
+        await agents.start_run([start("explore", [WAIT])])
         agents.send(f"todo: add {'x' * 400}", to="explore-1")
         disk.room = 700  # enough to record the change of the plan, but not the message, which has the text twice
-        await agents.finish()
+        await agents.finish_run()
         assert agents.session.state("L2") == "handled"
         assert len(agents.session.chain.plan.tasks) == 1
         assert agents.interruptions("main") == []
@@ -277,18 +277,18 @@ rules: [{match: '^hurry', action: urgent}, {match: '^enough', action: stop}]
 
 def settings_with_prompts() -> Settings:
     kinds = {"explore": {"prompt": "explore.yaml"}}
-    return settings(agents=True, kinds=json.dumps(kinds), files=json.dumps(PROMPTS))
+    return make_settings(agents=True, kinds=json.dumps(kinds), files=json.dumps(PROMPTS))
 
 
 async def test_the_targets_handler_prompt_applies() -> None:
-    async with family(use=settings_with_prompts()) as agents:
-        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
+    async with open_agents(settings=settings_with_prompts()) as agents:
+        await agents.start_run([start("explore", [WAIT]), start("plan", [WAIT])])
         agents.send("hurry up")
         agents.send("hurry up", to="plan-1")
-        await agents.finish()
+        await agents.finish_run()
         urgencies = {e.target_agent: e.urgency for e in agents.session.of(events.LineQueued)}
         assert urgencies == {"explore-1": "urgent", "plan-1": "next"}
-        task = work([WAIT])
+        task = task_of([WAIT])
         assert agents.texts("explore-1") == [task, f"FOR THE EXPLORER (explore-1, {task}): hurry up"]
         assert agents.texts("plan-1") == [task, "USER INTERRUPTION: hurry up"]
         sources = {e.agent: e.prompt_source.partition(":")[0] for e in agents.session.of(events.UserInterruption)}
@@ -296,18 +296,18 @@ async def test_the_targets_handler_prompt_applies() -> None:
 
 
 async def test_a_stop_rule_of_a_child_stops_all() -> None:
-    async with family(use=settings_with_prompts()) as agents:
-        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
+    async with open_agents(settings=settings_with_prompts()) as agents:
+        await agents.start_run([start("explore", [WAIT]), start("plan", [WAIT])])
         assert agents.session.chain.submit("enough of that").what == "stopping"
-        result = await agents.finish()
+        result = await agents.finish_run()
         assert result.status == "cancelled_with_partial"
         statuses = {e.name: e.status for e in agents.session.of(events.AgentEnded)}
         assert statuses == {"explore-1": "cancelled_with_partial", "plan-1": "cancelled_with_partial"}
 
 
 async def test_the_chain_lists_its_agents() -> None:
-    async with family() as agents:
-        await agents.begin([start("explore")], [start("agent", [start("plan", [WAIT])])])
+    async with open_agents() as agents:
+        await agents.start_run([start("explore")], [start("agent", [start("plan", [WAIT])])])
         main, agent, plan, explore = agents.session.chain.agents
         assert [(view.name, view.parent, view.state) for view in (main, agent, plan, explore)] == [
             ("main", "", "executing"),
@@ -315,13 +315,13 @@ async def test_the_chain_lists_its_agents() -> None:
             ("plan-1", "agent-1", "executing"),
             ("explore-1", "main", "finished"),
         ]
-        assert (main.iteration, explore.task) == (2, work())
-        call_tokens = Obedient().usage.total_tokens
+        assert (main.iteration, explore.task) == (2, task_of())
+        call_tokens = ObedientModel().usage.total_tokens
         assert main.tokens == 5 * call_tokens, "with those of its descendants"
         assert agent.tokens == 2 * call_tokens
         assert agents.session.chain.status().startswith("iteration 2, tools, 2 agents below; 0 lines wait")
         agents.send("use B")
         _, _, plan, _ = agents.session.chain.agents
         assert plan.waiting == 1
-        await agents.finish()
+        await agents.finish_run()
         assert [view.state for view in agents.session.chain.agents] == ["finished"] * 4

@@ -1,17 +1,9 @@
 """Lines that steer a run without stopping it: where each kind is delivered, and what models and tools receive."""
 
 import pytest
-from support import SKIPPED, at, checked_session, open_session, settings
-from support.gates import (
-    SLOW_ANSWER,
-    THREE_ROUNDS,
-    THREE_TOOLS,
-    Gates,
-    begin,
-    finish,
-    started,
-    tick,
-)
+from support.checks import checked_session
+from support.gates import SLOW_ANSWER, THREE_ROUNDS, THREE_TOOLS, Gates, advance, finish_run, start_run, started_gates
+from support.sessions import SKIPPED, call_at_event, make_settings, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -29,11 +21,11 @@ rules:
 async def test_lines_during_an_answer_arrive_at_b(mock_clock: MockClock) -> None:
     async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
-        await tick(mock_clock)
+        await advance(mock_clock)
         assert [e.text for e in session.of(events.TextDelta)] == ["The whole "]
         session.chain.submit("shorter")
         for _ in range(3):
-            await tick(mock_clock)
+            await advance(mock_clock)
         await session.chain.wait_idle()
         [interruption] = session.of(events.UserInterruption)
         assert (interruption.point, interruption.iteration, interruption.waited_s) == ("B", 1, 20)
@@ -46,11 +38,11 @@ async def test_lines_during_an_answer_arrive_at_b(mock_clock: MockClock) -> None
 async def test_a_line_is_queued_then_delivered() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a", "shorter")
+        await start_run(session, gates, "a", "shorter")
         assert [(a.id, a.line.text) for a in session.chain.lines.waiting] == [("L2", "shorter")]
         assert (session.state("L1"), session.state("L2")) == ("delivered", "queued")
         assert session.chain.status().startswith("iteration 1, tools; 1 line waits")
-        await finish(session, gates)
+        await finish_run(session, gates)
         assert session.chain.status().startswith("nothing is running; 0 lines wait")
         of_the_line = [e for e in session.events if "L2" in (getattr(e, "id", ""), *getattr(e, "ids", ()))]
         queued, interruption, receipt = of_the_line
@@ -69,10 +61,10 @@ async def test_a_line_is_queued_then_delivered() -> None:
 @pytest.mark.parametrize("line", ["shorter", "!shorter", "why?", "todo: add x", "focus on x", "context: x"])
 async def test_an_interruption_leaves_no_trace_in_later_runs(line: str) -> None:
     gates = Gates()
-    use = settings(handler="messages: [{role: system, content: Be brief.}]\nconfig: {max_tokens: 500}")
-    async with checked_session(THREE_TOOLS, tools=gates.tools, use=use) as session:
-        await begin(session, gates, "a", line)
-        await finish(session, gates)
+    settings = make_settings(handler="messages: [{role: system, content: Be brief.}]\nconfig: {max_tokens: 500}")
+    async with checked_session(THREE_TOOLS, tools=gates.tools, settings=settings) as session:
+        await start_run(session, gates, "a", line)
+        await finish_run(session, gates)
         assert session.chain.lines.waiting == ()
         later: list[events.Event] = []
         session.chain.listen(later.append)
@@ -87,12 +79,12 @@ async def test_an_interruption_leaves_no_trace_in_later_runs(line: str) -> None:
 async def test_an_urgent_line_skips_unstarted_tools() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a", "!shorter")
-        gates.let("b", "c")
+        await start_run(session, gates, "a", "!shorter")
+        gates.open("b", "c")
         await wait_all_tasks_blocked()
         assert session.of(events.ToolResult, events.UserInterruption) == [], "the running tool finishes"
-        await finish(session, gates)
-        assert started(session) == ["a"]
+        await finish_run(session, gates)
+        assert started_gates(session) == ["a"]
         [interruption] = session.of(events.UserInterruption)
         assert (interruption.point, interruption.ids) == ("C", ("L2",))
         assert interruption.tools_skipped == ("gate", "gate")
@@ -108,9 +100,9 @@ async def test_an_urgent_line_delivers_the_whole_queue() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         lines = ("one", "then: the next", "todo: add two", "!three", "context: four", "!five")
-        await begin(session, gates, "a", *lines)
+        await start_run(session, gates, "a", *lines)
         session.chain.submit("six?")
-        await finish(session, gates)
+        await finish_run(session, gates)
         [interruption] = session.of(events.UserInterruption)
         assert interruption.point == "C"
         assert interruption.ids == ("L2", "L4", "L5", "L6", "L7", "L8"), "all but the follow-up"
@@ -128,9 +120,9 @@ async def test_an_urgent_line_delivers_the_whole_queue() -> None:
 
 async def test_an_urgent_line_at_the_limit_is_returned() -> None:
     gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(max_iterations=1)) as session:
-        await begin(session, gates, "a", "!shorter", "!todo: add x")
-        result = await finish(session, gates, max_iterations=1)
+    async with open_session(THREE_TOOLS, tools=gates.tools, settings=make_settings(max_iterations=1)) as session:
+        await start_run(session, gates, "a", "!shorter", "!todo: add x")
+        result = await finish_run(session, gates, max_iterations=1)
         assert [e.text for e in session.of(events.ToolResult)] == ["a is done", SKIPPED, SKIPPED]
         assert (result.status, result.result) == ("max_iterations", "Looking.")
         assert (session.state("L2"), session.state("L3")) == ("returned", "handled")
@@ -140,25 +132,25 @@ async def test_an_urgent_line_at_the_limit_is_returned() -> None:
 async def test_a_safe_point_reports_a_stop() -> None:
     gates = Gates("place 1")
     async with open_session(TOUR, tools=gates.tools) as session:
-        await begin(session, gates, "place 2", "skip Amazon")  # place 1 is open
+        await start_run(session, gates, "place 2", "skip Amazon")  # place 1 is open
         session.chain.submit("stop")
-        result = await finish(session, gates)
-        assert gates.heard == [("skip_source", "Amazon")]
+        result = await finish_run(session, gates)
+        assert gates.adjustments == [("skip_source", "Amazon")]
         assert result.partial_results == ("[1 visited, 2 skipped]",)
 
 
 @pytest.mark.parametrize("status", ["cancelled_with_partial", "interrupted", "max_iterations"])
 async def test_used_guidance_ends_handled_unless_delivered(status: str) -> None:
     gates = Gates("place 1")
-    async with open_session(TOUR, tools=gates.tools, use=settings(max_iterations=1)) as session:
-        at(session, events.ToolCall, lambda: session.chain.submit("skip Amazon"))
-        await begin(session, gates, "place 2", "skip the Wiki")
-        assert gates.heard == [("skip_source", "Amazon")]
+    async with open_session(TOUR, tools=gates.tools, settings=make_settings(max_iterations=1)) as session:
+        call_at_event(session, events.ToolCall, lambda: session.chain.submit("skip Amazon"))
+        await start_run(session, gates, "place 2", "skip the Wiki")
+        assert gates.adjustments == [("skip_source", "Amazon")]
         if status == "cancelled_with_partial":
             session.chain.submit("stop")
         if status == "interrupted":
             session.chain.interrupt()
-        result = await finish(session, gates, max_iterations=1)
+        result = await finish_run(session, gates, max_iterations=1)
         assert result.status == status
         # Except after an interrupt, the tool reaches another safe point and receives the second line too.
         second = "returned" if status == "interrupted" else "handled"
@@ -167,8 +159,8 @@ async def test_used_guidance_ends_handled_unless_delivered(status: str) -> None:
 
 async def test_unused_guidance_is_returned_at_the_limit() -> None:
     gates = Gates(is_open=True)
-    async with checked_session(TOUR, tools=gates.tools, use=settings(max_iterations=1)) as session:
-        at(session, events.ToolResult, lambda: session.chain.submit("ignore prices"))
+    async with checked_session(TOUR, tools=gates.tools, settings=make_settings(max_iterations=1)) as session:
+        call_at_event(session, events.ToolResult, lambda: session.chain.submit("ignore prices"))
         assert (await session.run("Do the task")).status == "max_iterations"
         assert session.state("L2") == "returned"
 
@@ -176,8 +168,8 @@ async def test_unused_guidance_is_returned_at_the_limit() -> None:
 async def test_leaving_settles_used_guidance() -> None:
     gates = Gates("place 1")
     async with open_session(TOUR, tools=gates.tools, interactive=True) as session:
-        at(session, events.ToolCall, lambda: session.chain.submit("skip Amazon"))
-        await begin(session, gates, "place 2", "skip the Wiki")
+        call_at_event(session, events.ToolCall, lambda: session.chain.submit("skip Amazon"))
+        await start_run(session, gates, "place 2", "skip the Wiki")
         session.chain.runs.leave()
         await session.chain.wait_idle()
         assert session.state("L2") == "handled", "no other process uses it again"
@@ -196,11 +188,11 @@ rules:
 async def test_each_delivery_resumes_the_task_once() -> None:
     gates = Gates()
     async with open_session(TALK, tools=gates.tools) as session:
-        await begin(session, gates, "a", "how is it going?")
-        gates.let("a")
-        await gates.reached("b")
+        await start_run(session, gates, "a", "how is it going?")
+        gates.open("a")
+        await gates.wait_reached("b")
         assert session.chain.submit("and now?").what == "queued"
-        result = await finish(session, gates)
+        result = await finish_run(session, gates)
         assert result.replies == ("Reply 2.", "Reply 4.", "Reply 5.")
         assert session.sent().count(RESUME) == 2
         assert (result.status, result.result) == ("done", "Reply 5.")
@@ -210,9 +202,9 @@ async def test_a_reply_with_tool_calls_needs_no_resume() -> None:
     gates = Gates()
     model = THREE_ROUNDS.replace("rules:", "rules:\n  - {when: {interruption: late}, text: Noted.}")
     async with open_session(model, tools=gates.tools) as session:
-        at(session, events.Reply, lambda: session.chain.submit("context: it is late"), tool_calls=0)
-        await begin(session, gates, "a", "why?")
-        result = await finish(session, gates)
+        call_at_event(session, events.Reply, lambda: session.chain.submit("context: it is late"), tool_calls=0)
+        await start_run(session, gates, "a", "why?")
+        result = await finish_run(session, gates)
         assert RESUME not in session.sent()
         assert (result.result, result.replies) == ("The answer.", ("The answer.", "Noted."))
 
@@ -220,7 +212,7 @@ async def test_a_reply_with_tool_calls_needs_no_resume() -> None:
 async def test_no_iteration_left_to_resume_is_max_iterations() -> None:
     gates = Gates()
     model = TALK.replace("step: 3", "step: 9")
-    async with open_session(model, tools=gates.tools, use=settings(max_iterations=2)) as session:
-        await begin(session, gates, "a", "why?")
-        result = await finish(session, gates, max_iterations=2)
+    async with open_session(model, tools=gates.tools, settings=make_settings(max_iterations=2)) as session:
+        await start_run(session, gates, "a", "why?")
+        result = await finish_run(session, gates, max_iterations=2)
         assert (result.status, result.result, result.iterations) == ("max_iterations", "Reply 2.", 2)

@@ -1,9 +1,9 @@
 """The text, the results and the conversation that remain after a stop or an interrupt."""
 
 import pytest
-from support import at, checked_session, open_session
-from support.checks import check_next_run
-from support.gates import THREE_TOOLS, Gates, begin, finish, started, tick
+from support.checks import check_next_run, checked_session
+from support.gates import THREE_TOOLS, Gates, advance, finish_run, start_run, started_gates
+from support.sessions import call_at_event, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -20,8 +20,8 @@ rules:
 
 async def test_interrupts_at_a_result_hit_the_follow_up() -> None:
     async with open_session("rules: [{text: The answer.}]") as session:
-        at(session, events.TextDelta, lambda: session.chain.submit("then: Do the next task"))
-        at(session, events.Result, session.interrupt)
+        call_at_event(session, events.TextDelta, lambda: session.chain.submit("then: Do the next task"))
+        call_at_event(session, events.Result, session.interrupt)
         session.chain.submit("Do the task")
         await session.chain.wait_idle()
         assert [r.status for r in session.of(events.Result)] == ["done", "interrupted"]
@@ -41,7 +41,7 @@ rules:
     async with open_session(model, tools=Gates("a").tools) as session:
         session.chain.submit("Do the task")
         for _ in range(2):
-            await tick(mock_clock)
+            await advance(mock_clock)
         assert [e.type for e in session.of(events.ThinkingDelta, events.TextDelta)] == ["thinking_delta", "text_delta"]
         session.interrupt()
         await session.chain.wait_idle()
@@ -49,7 +49,7 @@ rules:
         assert (result.status, result.phase_reached) == ("interrupted", "answering")
         assert result.result == "Interrupted. Tell the chain what to do instead."
         assert session.conversation == ["Do the task", "Let me loo", INTERRUPT_NOTE]
-        assert started(session) == []
+        assert started_gates(session) == []
         await check_next_run(session)
 
 
@@ -58,7 +58,7 @@ async def test_an_interrupt_keeps_no_blank_text(reply: str, mock_clock: MockCloc
     model = f"rules: [{{when: {{user: another}}, text: Done.}}, {{{reply}, pace: {{chunk: 2, delay_s: 10}}}}]"
     async with open_session(model) as session:
         session.chain.submit("Do the task")
-        await tick(mock_clock)
+        await advance(mock_clock)
         session.interrupt()
         await session.chain.wait_idle()
         assert session.conversation == ["Do the task", INTERRUPT_NOTE]
@@ -85,7 +85,7 @@ async def test_a_stop_before_an_answer_shows_results() -> None:
 async def test_a_stop_while_answering_shows_text_and_results(mock_clock: MockClock) -> None:
     async with checked_session(TOOLS_THEN_ANSWER, tools=Gates("a").tools) as session:
         session.chain.submit("Do the task")
-        await tick(mock_clock)
+        await advance(mock_clock)
         session.chain.submit("stop")
         await session.chain.wait_idle()
         result = session.result
@@ -112,7 +112,7 @@ async def test_a_stop_shows_nothing_of_a_broken_reply(mock_clock: MockClock) -> 
 async def test_a_stop_at_the_result_finds_nothing_running() -> None:
     replies: list[str] = []
     async with checked_session("rules: [{text: The answer.}]") as session:
-        at(session, events.Result, lambda: replies.append(session.chain.submit("stop").message))
+        call_at_event(session, events.Result, lambda: replies.append(session.chain.submit("stop").message))
         assert (await session.run("Do the task")).status == "done"
         assert replies == ["Nothing is running."]
         assert [r.id for r in session.chain.lines.receipts] == ["L1"]
@@ -122,10 +122,10 @@ async def test_a_stop_at_the_result_finds_nothing_running() -> None:
 async def test_several_stops_are_one_and_all_handled() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a", "!shorter")
+        await start_run(session, gates, "a", "!shorter")
         for phrase in ("stop", "Never mind.", "forget it"):
             assert session.chain.submit(phrase).what == "stopping"
-        result = await finish(session, gates)
+        result = await finish_run(session, gates)
         assert len(session.of(events.Result)) == 1
         assert session.conversation.count(STOP_NOTE) == 1
         assert [session.state(f"L{n}") for n in range(2, 6)] == ["returned", "handled", "handled", "handled"]

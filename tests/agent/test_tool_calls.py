@@ -9,9 +9,10 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FullDisk, Session, at, checked_session
-from support.disks import MemoryFile
+from support.checks import checked_session
+from support.disks import FullDisk, MemoryFile
 from support.gates import Gates
+from support.sessions import Session, call_at_event
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -50,7 +51,7 @@ def leave(gates: Gates) -> Tool:
     async def leave(ctx: ToolContext, at: str) -> str:
         """Leave."""
         try:
-            await gates.work(at)
+            await gates.wait_at(at)
         finally:
             raise Abrupt(at)
 
@@ -60,7 +61,7 @@ def leave(gates: Gates) -> Tool:
 async def open_gates(session: Session, gates: Gates, *names: str) -> None:
     """Open these gates, one after the other, and wait for the end of the run."""
     for name in names:
-        gates.let(name)
+        gates.open(name)
         await wait_all_tasks_blocked()
     await session.chain.wait_idle()
 
@@ -103,8 +104,8 @@ async def test_only_reading_calls_run_in_parallel() -> None:
     async with running_calls(*calls) as (session, gates):
         started_before_opening = {}
         for name in "bacdfe":
-            started_before_opening[name] = "".join(gates.begun)
-            gates.let(name)
+            started_before_opening[name] = "".join(gates.reached_names)
+            gates.open(name)
             await wait_all_tasks_blocked()
         expected = {"b": "ab", "a": "ab", "c": "abc", "d": "abcd", "f": "abcdef", "e": "abcdef"}
         assert started_before_opening == expected
@@ -117,11 +118,11 @@ async def test_starts_are_ordered_and_recorded_first() -> None:
 
         def count_starts(event: events.Event) -> None:
             if isinstance(event, events.ToolCall):
-                counts.append((len(ids(session, "tool_started")), len(gates.begun)))
+                counts.append((len(ids(session, "tool_started")), len(gates.reached_names)))
 
         session.chain.listen(count_starts)
         await session.run("Do the task")
-        assert gates.begun == ["a", "b", "c"]
+        assert gates.reached_names == ["a", "b", "c"]
         assert counts == [(1, 0), (2, 1), (3, 2)], "a call is recorded before its tool starts"
         assert ids(session, "tool_started") == call_ids(session)
         assert sorted(ids(session, "tool_finished")) == sorted(call_ids(session))
@@ -136,11 +137,11 @@ async def test_parallel_calls_are_limited() -> None:
     async with running_calls(*(f"look {n}" for n in NAMES)) as (session, gates):
         next_name, _ = QUEUED
         started = [f"+{name}" for name in AT_ONCE]
-        assert gates.did == started
+        assert gates.log == started
         assert len(session.of(events.ToolCall)) == MAX_CALLS_AT_ONCE
-        gates.let("n5")
+        gates.open("n5")
         await wait_all_tasks_blocked()
-        assert gates.did == [*started, "-n5", f"+{next_name}"]
+        assert gates.log == [*started, "-n5", f"+{next_name}"]
         assert [e.text for e in session.of(events.ToolResult)] == ["seen n5"], "published as soon as its tool ends"
         await open_gates(session, gates, *NAMES)
         assert results(session) == [f"seen {n}" for n in NAMES]
@@ -188,7 +189,7 @@ async def test_each_tool_of_a_batch_gets_guidance() -> None:
 
 async def test_an_invalid_call_does_not_split_a_batch() -> None:
     async with running_calls("look a", "nothing x", "look b") as (session, gates):
-        assert gates.begun == ["a", "b"]
+        assert gates.reached_names == ["a", "b"]
         await open_gates(session, gates, "a", "b")
         first, second, third = results(session)
         assert (first, third) == ("seen a", "seen b")
@@ -220,7 +221,7 @@ async def test_a_stop_finishes_started_calls_and_skips_others() -> None:
 async def test_stops_and_urgent_lines_hold_queued_calls(checkpoints: int, line: str) -> None:
     """The line comes this many checkpoints after a call has ended."""
     async with running_calls(*(f"look {n}" for n in NAMES)) as (session, gates):
-        gates.let("n0")
+        gates.open("n0")
         for _ in range(checkpoints):
             await trio.lowlevel.checkpoint()
         session.chain.submit(line)
@@ -231,7 +232,7 @@ async def test_stops_and_urgent_lines_hold_queued_calls(checkpoints: int, line: 
 
 async def test_an_urgent_line_waits_for_the_batch() -> None:
     async with running_calls("look a", "look b", "change c", "look d") as (session, gates):
-        gates.let("a")
+        gates.open("a")
         await wait_all_tasks_blocked()
         session.chain.submit("!use the other file")
         await open_gates(session, gates, "b")
@@ -243,7 +244,7 @@ async def test_an_urgent_line_waits_for_the_batch() -> None:
 async def test_a_stop_at_a_batchs_start_skips_nothing() -> None:
     gates = Gates(is_open=True)
     async with checked_session(model_calling(["look a", "look b", "look c"]), tools=gates.tools) as session:
-        at(session, events.ToolCall, lambda: session.chain.submit("stop"))
+        call_at_event(session, events.ToolCall, lambda: session.chain.submit("stop"))
         await session.run("Do the task")
         assert results(session) == ["seen a", "seen b", "seen c"]
         assert session.result.status == "cancelled_with_partial"
@@ -251,15 +252,15 @@ async def test_a_stop_at_a_batchs_start_skips_nothing() -> None:
 
 async def test_an_interrupt_cancels_started_calls_only() -> None:
     async with running_calls(*(f"look {n}" for n in NAMES), "change x") as (session, gates):
-        gates.let("n3")
+        gates.open("n3")
         await wait_all_tasks_blocked()
         session.interrupt()
         await session.chain.wait_idle()
         assert (session.result.status, session.result.partial_results) == ("interrupted", ("seen n3",))
         after_n3, skipped = QUEUED
         cancelled = [*(name for name in AT_ONCE if name != "n3"), after_n3]
-        assert gates.begun == [*AT_ONCE, after_n3]
-        assert {entry for entry in gates.did if entry.startswith("!")} == {f"!{name}" for name in cancelled}
+        assert gates.reached_names == [*AT_ONCE, after_n3]
+        assert {entry for entry in gates.log if entry.startswith("!")} == {f"!{name}" for name in cancelled}
         result_of = {"n3": "seen n3", skipped: SKIPPED, "x": SKIPPED, **dict.fromkeys(cancelled, INTERRUPTED)}
         assert results(session) == [result_of[name] for name in (*NAMES, "x")]
         assert sorted(ids(session, "tool_started")) == sorted(ids(session, "tool_finished"))
@@ -268,9 +269,9 @@ async def test_an_interrupt_cancels_started_calls_only() -> None:
 async def test_an_interrupt_at_a_start_prevents_later_calls() -> None:
     gates = Gates()
     async with checked_session(model_calling(["look a", "look b", "look c"]), tools=gates.tools) as session:
-        at(session, events.ToolCall, session.interrupt, nth=2)
+        call_at_event(session, events.ToolCall, session.interrupt, nth=2)
         await session.run("Do the task")
-        assert gates.did == ["+a", "!a"]
+        assert gates.log == ["+a", "!a"]
         assert results(session) == [INTERRUPTED, INTERRUPTED, SKIPPED]
 
 
@@ -300,9 +301,9 @@ async def test_internal_errors_propagate_and_cancel_the_batch() -> None:
 
     with pytest.raises(Broken):  # noqa: PT012
         async with running_calls("look a", "look b", "look c", file=BrokenFile()) as (session, gates):
-            gates.let("b")
+            gates.open("b")
             await trio.sleep_forever()
-    assert {"!a", "!c"} <= set(gates.did)
+    assert {"!a", "!c"} <= set(gates.log)
     assert (session.result.status, session.state("L1")) == ("error", "delivered")
 
 
@@ -310,11 +311,11 @@ async def test_a_full_disk_under_a_batch_keeps_results() -> None:
     disk = FullDisk()
     async with running_calls("look a", "look b", "look c", file=disk) as (session, gates):
         disk.full = True
-        gates.let("a", "b")
+        gates.open("a", "b")
         await session.chain.wait_idle()
         assert session.result.status == "error"
         assert "No space left" in session.result.result
-        assert "!c" in gates.did
+        assert "!c" in gates.log
         disk.full = False
         assert (await session.run("Do another task")).status == "done"
         assert results(session) == ["seen a", "seen b", INTERRUPTED]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import at, open_session, settings
+from support.sessions import call_at_event, make_settings, open_session
 
 from chain import events
 from chain.app.explain import Explanation, explain, explain_line
@@ -134,8 +134,8 @@ async def test_a_run_composes_the_same(text: str) -> None:
     composed = explain_line(use, text).composed
     assert composed
     rules = "rules: [{when: {user: '^go$'}, tools: [{name: plan_list}]}, {text: Done.}]"
-    async with open_session(rules, use=use) as session:
-        at(session, events.ToolCall, lambda: session.chain.submit(text))
+    async with open_session(rules, settings=settings) as session:
+        call_at_event(session, events.ToolCall, lambda: session.chain.submit(text))
         await session.run("go")
         answering_request = session.model.requests[1]
     as_in_an_empty_plan = composed.text.replace("task 4", "task 1")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import trio
-from support import Recorder, settings
+from support.sessions import RecordingModel, make_settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -210,11 +210,11 @@ rules:
 """
 
 
-def new_model() -> Recorder:
-    return Recorder(ScriptedModel.parse(RULES))
+def new_model() -> RecordingModel:
+    return RecordingModel(ScriptedModel.parse(RULES))
 
 
-def instructions_in(model: Recorder) -> list[str]:
+def instructions_in(model: RecordingModel) -> list[str]:
     """Return the instructions in each request, or its whole system prompt if there are none."""
     return [request.system.rpartition(f"{INSTRUCTIONS_HEAD}\n\n")[2] for request in model.requests]
 
@@ -225,7 +225,7 @@ def block(tool_name: str) -> str:
 
 @asynccontextmanager
 async def open_project(
-    model: Recorder, workspace: Path, state: Path, *, tools: Sequence[Tool] = (), **more: Any
+    model: RecordingModel, workspace: Path, state: Path, *, tools: Sequence[Tool] = (), **more: Any
 ) -> AsyncIterator[tuple[Chain, list[str]]]:
     """Yield a chain and the list of its notices. On exit, check that a replay computes the same requests."""
     notices: list[str] = []
@@ -234,13 +234,13 @@ async def open_project(
         if isinstance(event, events.Notice):
             notices.append(event.message)
 
-    use = settings(agents=True)
+    settings = make_settings(agents=True)
     async with open_chain(
-        use, workspace=workspace, state=state, model=model, tools=tools, **{"instructions": True, **more}
+        settings, workspace=workspace, state=state, model=model, tools=tools, **{"instructions": True, **more}
     ) as chain:
         chain.listen(listen)
         yield chain, notices
-    comparison = replay(use, read_recorded(FileStore(state), chain.session_id), tools=tools)
+    comparison = replay(settings, read_recorded(FileStore(state), chain.session_id), tools=tools)
     assert comparison.is_same, comparison.rows
 
 
@@ -334,7 +334,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 @asynccontextmanager
 async def open_on_hanging_disk(
     top: Path, state: Path, hanging: threading.Event, clock: MockClock
-) -> AsyncIterator[tuple[Chain, list[str], Recorder]]:
+) -> AsyncIterator[tuple[Chain, list[str], RecordingModel]]:
     """Open a chain that has read its instructions, and let the disk hang inside the block."""
     write(top / "AGENTS.md", "Use make.")
     model = new_model()

@@ -16,8 +16,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent)]
 
 import trio  # noqa: E402 - the path comes first
+from support.contexts import tool_context  # noqa: E402
 from support.servers import entry_of, hostile_server, run_servers  # noqa: E402
-from support.steered import tool_context  # noqa: E402
 
 WARM_UP = 50
 INPUT = {"text": "hello"}

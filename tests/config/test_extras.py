@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from support.house import ROOT
+from support.project import ROOT
 
 from chain.config.extras import MCP, REDIS, install_command
 

@@ -270,7 +270,7 @@ def test_a_variable_may_hold_a_number_or_bool(place: ConfigPlace) -> None:
 def test_a_variable_holds_no_unusable_number(place: ConfigPlace) -> None:
     for number in ("9" * 400, "9" * 5000, "inf", "nan", "1e400"):
         for key in ("timeout_s", "max_tokens", "temperature"):
-            error = place.refusal(definition(f"{MODEL}, {key}: '${{N}}'"), {"N": number})
+            error = place.load_error(definition(f"{MODEL}, {key}: '${{N}}'"), {"N": number})
             assert f"models.definitions.mine.{key}: expected a " in str(error)
             assert "found '${N}'" in str(error)
 
@@ -357,10 +357,10 @@ def test_a_wrong_address_names_its_variable(place: ConfigPlace) -> None:
 
 def test_no_secret_is_in_an_error_or_repr(place: ConfigPlace) -> None:
     for text in ("base_url: '${SECRET}'", "max_tokens: '${SECRET}'", "api_key: '${SECRET}\n\n  x'"):
-        assert "hunter2" not in str(place.refusal(definition(f"{MODEL}, {text}"), {"SECRET": "hunter2"}))
-    assert "hunter2" not in str(place.refusal("models: {default: '${SECRET}'}", {"SECRET": "hunter2"}))
+        assert "hunter2" not in str(place.load_error(definition(f"{MODEL}, {text}"), {"SECRET": "hunter2"}))
+    assert "hunter2" not in str(place.load_error("models: {default: '${SECRET}'}", {"SECRET": "hunter2"}))
     for text in ("api_key: {sk-secret: 1}", "api_key: 1234567", "extra_headers: sk-secret"):
-        error = str(place.refusal(definition(f"{MODEL}, {text}")))
+        error = str(place.load_error(definition(f"{MODEL}, {text}")))
         assert "sk-secret" not in error
         assert "1234567" not in error
     text = definition(f"{MODEL}, api_key: sk-secret, extra_headers: {{Authorization: sk-secret}}")

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from support.house import modules
+from support.project import modules
 
 from . import layer
 from .point import Kill

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 from support.examples import IS_SHORT
-from support.house import ROOT
+from support.project import ROOT
 
 from .scenarios import SCENARIOS
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Session, open_session, settings
-from support.doors import Client, OpenDoor, opened_door
-from support.gates import THREE_TOOLS, Gates, begin
+from support.doors import Client, OpenDoor, open_door
+from support.gates import THREE_TOOLS, Gates, start_run
+from support.sessions import Session, make_settings, open_session
 
 from cli.door import client as door_client
 from cli.door import server
@@ -34,13 +34,13 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
 @pytest.fixture
 async def session(gates: Gates, options: dict[str, Any]) -> AsyncIterator[Session]:
     """Yield a session whose run calls three tools, which wait at the gates ``a``, ``b`` and ``c``."""
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(**options)) as session:
+    async with open_session(THREE_TOOLS, tools=gates.tools, settings=make_settings(**options)) as session:
         yield session
 
 
 @pytest.fixture
 async def door(session: Session, tmp_path: Path) -> AsyncIterator[OpenDoor]:
-    async with opened_door(session, tmp_path) as door:
+    async with open_door(session, tmp_path) as door:
         yield door
 
 
@@ -52,5 +52,5 @@ async def client(door: OpenDoor) -> Client:
 @pytest.fixture
 async def running(session: Session, gates: Gates, door: OpenDoor) -> Session:
     """Return the session with a run whose first tool waits at the gate ``a``."""
-    await begin(session, gates, "a")
+    await start_run(session, gates, "a")
     return session

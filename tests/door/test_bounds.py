@@ -14,9 +14,9 @@ from contextlib import suppress
 
 import pytest
 import trio
-from support import Session
 from support.doors import Client, OpenDoor
-from support.gates import Gates, begin, finish
+from support.gates import Gates, finish_run, start_run
+from support.sessions import Session
 from trio.testing import wait_all_tasks_blocked
 
 from cli.door import connection, server, sockets
@@ -43,7 +43,7 @@ def memory_blocks() -> int:
 
 @pytest.fixture
 async def session_with_full_queue(session: Session, gates: Gates, door: OpenDoor) -> Session:
-    await begin(session, gates, "a", "use A")
+    await start_run(session, gates, "a", "use A")
     return session
 
 
@@ -87,7 +87,7 @@ async def test_clients_above_the_limit_are_refused(
         assert of_door <= server.MAX_CLIENTS + server.MAX_TURNED_AWAY
     received = Counter(json.loads(client.recv(65_536))["type"] for client in clients)
     assert received == {"init": server.MAX_CLIENTS, "error": CLIENTS - server.MAX_CLIENTS}
-    await finish(session_with_full_queue, gates)
+    await finish_run(session_with_full_queue, gates)
     for client in clients:
         client.close()
     await wait_all_tasks_blocked()
@@ -113,4 +113,4 @@ async def test_a_sender_that_never_reads_is_disconnected(
     await client.send_line("use C", id="c")
     [receipt] = client.rows_of("receipt")
     assert receipt["state"] == "refused"
-    await finish(session_with_full_queue, gates)
+    await finish_run(session_with_full_queue, gates)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from support import Session, at
-from support.doors import OpenDoor, opened_door
-from support.gates import Gates, begin, finish
-from support.renderers import at_a_terminal
+from support.doors import OpenDoor, open_door
+from support.gates import Gates, finish_run, start_run
+from support.rows import terminal_renderer
+from support.sessions import Session, call_at_event
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
@@ -47,21 +47,21 @@ async def test_send_prints_the_answer(session: Session, gates: Gates, door: Open
     assert await send_line(door, "todo: add x", wait=True) == (0, "task 1 added: x")
     assert await send_line(door, "stop") == (0, "Nothing is running.")
     assert await send_line(door, "hello", wait=True) == (0, "L3 has started a run.")
-    await finish(session, gates)
+    await finish_run(session, gates)
 
 
 async def test_send_ends_when_its_line_is_stored(running: Session, gates: Gates, door: OpenDoor) -> None:
     assert await send_line(door, "use the other file") == (0, "L2 waits for main.")
     assert await send_line(door, "stop") == (0, "L3 was carried out.")
-    await finish(running, gates)
+    await finish_run(running, gates)
 
 
 @pytest.mark.parametrize("options", [{"inbox_size": 1}], indirect=True, ids=["room for 1"])
 async def test_send_fails_if_the_queue_is_full(session: Session, gates: Gates, door: OpenDoor) -> None:
-    await begin(session, gates, "a", "use A")
+    await start_run(session, gates, "a", "use A")
     code, problem = await send_line(door, "use B")
     assert (code, "Interruption channel full" in problem) == (1, True)
-    await finish(session, gates)
+    await finish_run(session, gates)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ async def test_send_waits_for_the_end_of_its_line(
     action: str, code: int, output: str, running: Session, gates: Gates, door: OpenDoor
 ) -> None:
     is_queued = trio.Event()
-    at(running, events.LineQueued, is_queued.set)
+    call_at_event(running, events.LineQueued, is_queued.set)
     results: list[tuple[int, str]] = []
 
     async def send_and_wait() -> None:
@@ -90,7 +90,7 @@ async def test_send_waits_for_the_end_of_its_line(
             running.chain.lines.drop("L2")
         elif action == "stop":
             running.chain.submit("stop")
-        await finish(running, gates)
+        await finish_run(running, gates)
     [(actual_code, actual_output)] = results
     assert actual_code == code
     assert actual_output.startswith(output)
@@ -98,19 +98,19 @@ async def test_send_waits_for_the_end_of_its_line(
 
 async def run_watch(door: OpenDoor, write: Callable[[str], object], *, in_json: bool = False) -> None:
     """Run ``chain watch`` until the door closes."""
-    renderer = None if in_json else at_a_terminal(color=False, ascii=False)
+    renderer = None if in_json else terminal_renderer(color=False, ascii=False)
     with await trio.to_thread.run_sync(connect, door.path) as client:
         await trio.to_thread.run_sync(watch, client, renderer, write)
 
 
 async def test_watch_shows_a_run_to_its_end(session: Session, gates: Gates, tmp_path: Path) -> None:
     rows = list[str]()
-    await begin(session, gates, "a", "use B")
-    async with trio.open_nursery() as nursery, opened_door(session, tmp_path) as door:
+    await start_run(session, gates, "a", "use B")
+    async with trio.open_nursery() as nursery, open_door(session, tmp_path) as door:
         nursery.start_soon(run_watch, door, rows.append)
         while "use B" not in "".join(rows):
             await wait_all_tasks_blocked(0.005)
-        await finish(session, gates)
+        await finish_run(session, gates)
     text = "".join(rows)
     assert text.startswith(f"Watching {session.chain.session_id}")
     assert "✓ Message injected" in text
@@ -119,13 +119,13 @@ async def test_watch_shows_a_run_to_its_end(session: Session, gates: Gates, tmp_
 
 async def test_watch_prints_events_as_json(session: Session, gates: Gates, tmp_path: Path) -> None:
     rows = list[str]()
-    await begin(session, gates, "a", "use B")
-    async with trio.open_nursery() as nursery, opened_door(session, tmp_path) as door:
+    await start_run(session, gates, "a", "use B")
+    async with trio.open_nursery() as nursery, open_door(session, tmp_path) as door:
         nursery.start_soon(partial(run_watch, door, rows.append, in_json=True))
         while len(rows) < 3:
             await wait_all_tasks_blocked(0.005)
         assert [json.loads(row)["type"] for row in rows] == ["init", "run_started", "line_queued"]
-        await finish(session, gates)
+        await finish_run(session, gates)
     *others, last = [json.loads(row)["type"] for row in rows]
     assert (last, others.count("result"), others.count("user_interruption")) == ("result", 0, 1)
 

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 import pytest
-from support.house import ROOT
-from support.processes import NOBODY, as_user, python_of
+from support.processes import NOBODY, python_of, user_options
+from support.project import ROOT
 
 from cli.door import peers
 
@@ -148,5 +148,5 @@ def test_another_user_is_refused(door: socket.socket, path: Path) -> None:
     python = python_of(NOBODY)
     path.parent.chmod(0o777)
     path.chmod(0o777)
-    with subprocess.Popen([python, "-c", CONNECT, "", str(path)], **as_user(NOBODY)):
+    with subprocess.Popen([python, "-c", CONNECT, "", str(path)], **user_options(NOBODY)):
         assert problem_of_next(door) == peers.OTHER_USER

@@ -13,21 +13,13 @@ from typing import Any
 
 import trio
 from hypothesis import strategies as st
-from support import (
-    DROP,
-    INTERRUPT,
-    LINES,
-    MARKED,
-    Acts,
-    Session,
-    check_invariants,
-    open_session,
-    settings,
-    sharded,
-    wait_quiet,
-)
-from support.doors import Client, OpenDoor, opened_door
+from support.checks import check_invariants
+from support.doors import Client, OpenDoor, open_door
+from support.examples import sharded
+from support.headless_sessions import line_object
 from support.models import ASKING_TOOLS, TOOLS, RandomModel, Step, asking_steps, steps
+from support.sessions import Session, make_settings, open_session, wait_quiet
+from support.users import DROP, INTERRUPT, LINE_MARK, LINES, ActingUser
 from trio.testing import MockClock
 
 from chain import events
@@ -40,19 +32,15 @@ Act = Row | bytes | str | float
 PAUSES = [0.0, 0.25, 1.0, 3.0]
 
 
-def line(text: str, **more: Any) -> Row:
-    return {"type": "line", "text": text, **more}
-
-
 ROWS: list[Row | bytes] = [
-    *(line(text) for text in LINES),
-    line("use the other file ‹›", urgent=True),
-    line("use the other file ‹›", now=True),
-    *(line("use the other file ‹›", id=id) for id in ("same", "same", "Q1", "L2", "L3")),
-    *(line("then: Do the next task ‹›", id=id) for id in ("same", "same", "Q1")),
-    *(line("use the other file ‹›", to=to) for to in ("main", "explore-1")),
-    line("  "),
-    line("\ud800 ‹›"),
+    *(line_object(text) for text in LINES),
+    line_object("use the other file ‹›", urgent=True),
+    line_object("use the other file ‹›", now=True),
+    *(line_object("use the other file ‹›", id=id) for id in ("same", "same", "Q1", "L2", "L3")),
+    *(line_object("then: Do the next task ‹›", id=id) for id in ("same", "same", "Q1")),
+    *(line_object("use the other file ‹›", to=to) for to in ("main", "explore-1")),
+    line_object("  "),
+    line_object("\ud800 ‹›"),
     *({"type": "answer", "id": "Q1", "text": text} for text in ("y", "a", "n", "rather not", "1")),
     *({"type": "answer", "id": "Q2", "text": text} for text in ("y", "2", "")),
     *({"type": "hello", "answers": answers} for answers in (True, True, True, False)),
@@ -82,7 +70,7 @@ class Player:
 
 def key_of(row: Row) -> str:
     """Return what identifies a line: the number in its text, which no other line has, or else its id."""
-    number = MARKED.search(row["text"])
+    number = LINE_MARK.search(row["text"])
     return str(row["id"]) if number is None else number[0]
 
 
@@ -128,7 +116,7 @@ class Places:
         if row["type"] != "line":
             return row
         row = {**row, "text": row["text"].replace("‹›", f"‹{self._number}›")}
-        if not MARKED.search(row["text"]):
+        if not LINE_MARK.search(row["text"]):
             row["id"] = f"c{self._number}"
         player.keys.add(key_of(row))
         return row
@@ -171,14 +159,14 @@ def test_each_client_receives_what_concerns_it(
     model: list[Step], acts: list[tuple[int, int]], typed: list[tuple[int, str]], limit: dict[str, int]
 ) -> None:
     async def main() -> None:
-        use, tools = settings(**limit), [*TOOLS, *ASKING_TOOLS]
-        async with open_session(RandomModel(list(model)), tools=tools, use=use, interactive=True) as session:
+        settings, tools = make_settings(**limit), [*TOOLS, *ASKING_TOOLS]
+        async with open_session(RandomModel(list(model)), tools=tools, settings=settings, interactive=True) as session:
             with TemporaryDirectory() as folder:
-                async with opened_door(session, Path(folder)) as door:
+                async with open_door(session, Path(folder)) as door:
                     places = Places(session, door)
-                    session.chain.listen(user := Acts(session, typed, also_idle=True))
+                    session.chain.listen(user := ActingUser(session, typed, also_idle=True))
                     session.chain.submit("Do the task")
-                    user.at_once()
+                    user.perform_first()
                     for place, act in acts:
                         await places.act(place, ACTS[act])
                     await places.refuse_questions()

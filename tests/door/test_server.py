@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from support import Session, at, check_invariants, open_session
-from support.doors import Client, OpenDoor, opened_door
-from support.gates import SLOW_ANSWER, THREE_TOOLS, Gates, begin, finish
+from support.checks import check_invariants
+from support.doors import Client, OpenDoor, open_door
+from support.gates import SLOW_ANSWER, THREE_TOOLS, Gates, finish_run, start_run
 from support.models import ASKING_TOOLS, TOOLS, RandomModel, Step
+from support.sessions import Session, call_at_event, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -31,7 +32,7 @@ def line_rows(client: Client) -> list[tuple[str, str]]:
 
 async def finish_and_send(session: Session, gates: Gates) -> None:
     """Open the gates, and wait until the run has ended and the clients have received its events."""
-    await finish(session, gates)
+    await finish_run(session, gates)
     await wait_all_tasks_blocked()
 
 
@@ -42,7 +43,7 @@ async def test_a_client_receives_only_its_lines_events(
     session: Session, gates: Gates, door: OpenDoor, client: Client
 ) -> None:
     other = await door.connect()
-    await begin(session, gates, "a", "use A")
+    await start_run(session, gates, "a", "use A")
     await client.send_line("use B", id="b")
     await other.send_line("use C")
     await finish_and_send(session, gates)
@@ -87,7 +88,7 @@ async def test_commands_and_moments_are_text(running: Session, gates: Gates, cli
 
 @pytest.mark.parametrize("options", [{"inbox_size": 1}], indirect=True, ids=["room for 1"])
 async def test_a_full_queue_refuses_all_but_a_stop(session: Session, gates: Gates, client: Client) -> None:
-    await begin(session, gates, "a", "use A")
+    await start_run(session, gates, "a", "use A")
     await client.send_line("use B", id="b")
     assert line_rows(client) == [("b", "line_refused"), ("b", "refused")]
     [receipt] = client.rows_of("receipt")
@@ -113,7 +114,7 @@ async def test_a_refused_line_hides_no_other_line(
     await client.send_line("then: the next", id="same")
     await other.send_line("use B", id="same")
     assert running.chain.submit("use C", id="same", origin="json").what == "refused"
-    gates.let_all()
+    gates.open_all()
     await running.chain.wait_idle()
     assert line_rows(client) == [("same", "line_queued"), ("same", "delivered")]
     assert line_rows(other) == [("same", "line_refused"), ("same", "refused")]
@@ -121,7 +122,7 @@ async def test_a_refused_line_hides_no_other_line(
 
 async def test_a_line_returned_after_its_run_is_reported(tmp_path: Path) -> None:
     model = RandomModel([Step((ToolCall("a", "steered", {}),)), Step((Text("No."),), "refusal")])
-    async with open_session(model, tools=TOOLS) as session, opened_door(session, tmp_path) as door:
+    async with open_session(model, tools=TOOLS) as session, open_door(session, tmp_path) as door:
         client = await door.connect()
         await client.send({"type": "line", "text": "Do the task", "id": "q"}, {"type": "interrupt"})
         await session.chain.wait_idle()
@@ -183,7 +184,7 @@ async def test_a_bad_row_is_answered(client: Client) -> None:
 
 
 async def test_a_late_watcher_gets_a_snapshot_first(session: Session, gates: Gates, client: Client) -> None:
-    await begin(session, gates, "a", "use B", "todo: add x")
+    await start_run(session, gates, "a", "use B", "todo: add x")
     await client.send({"type": "watch"}, {"type": "watch"})
     assert client.types == ["init", "run_started", "line_queued", "line_queued"]
     client.rows.clear()
@@ -197,12 +198,12 @@ async def test_a_late_watcher_gets_a_snapshot_first(session: Session, gates: Gat
 async def test_clients_receive_the_end_of_a_cut_run(tmp_path: Path) -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        async with opened_door(session, tmp_path) as door:
+        async with open_door(session, tmp_path) as door:
             sender, watcher = await door.connect(), await door.connect()
             await watcher.send({"type": "watch"})
-            await begin(session, gates, "a")
+            await start_run(session, gates, "a")
             await sender.send_line("use B", id="b")
-            gates.let_all()
+            gates.open_all()
         assert line_rows(sender) == [("b", "line_queued"), ("b", "returned")]
         *_, last = watcher.rows
         assert (last["type"], last["status"]) == ("result", "interrupted")
@@ -227,7 +228,7 @@ async def test_a_slow_watcher_learns_that_it_was_disconnected(
 @pytest.mark.slow
 async def test_a_client_that_does_not_read_is_disconnected(mock_clock: MockClock, tmp_path: Path) -> None:
     mock_clock.autojump_threshold = 0.01
-    async with open_session(SLOW_ANSWER) as session, opened_door(session, tmp_path) as door:
+    async with open_session(SLOW_ANSWER) as session, open_door(session, tmp_path) as door:
         stalled, other = await door.connect(reads=False), await door.connect()
         for client in (stalled, other):
             await client.send({"type": "watch"})
@@ -265,7 +266,7 @@ async def asking_session(tmp_path: Path) -> AsyncIterator[Session]:
 
 @pytest.fixture
 async def asking_door(asking_session: Session, tmp_path: Path) -> AsyncIterator[OpenDoor]:
-    async with opened_door(asking_session, tmp_path) as door:
+    async with open_door(asking_session, tmp_path) as door:
         yield door
 
 
@@ -362,7 +363,7 @@ async def test_a_watchers_eof_harms_no_sender(door: OpenDoor, client: Client) ->
 
 
 async def test_a_listener_may_stop_a_lines_run(running: Session, gates: Gates, client: Client) -> None:
-    at(running, events.LineQueued, lambda: running.chain.submit("stop"))
+    call_at_event(running, events.LineQueued, lambda: running.chain.submit("stop"))
     await client.send_line("use B", id="b")
     await finish_and_send(running, gates)
     assert line_rows(client) == [("b", "line_queued"), ("b", "returned")]
@@ -374,5 +375,5 @@ async def test_a_chain_works_without_its_door(session: Session, gates: Gates, tm
     async with server.side_door(session.chain, tmp_path, {}) as problem:
         assert "there is no side door" in problem
         assert str(tmp_path / "doors") in problem
-        await begin(session, gates, "a")
+        await start_run(session, gates, "a")
         await finish_and_send(session, gates)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from selectolax.lexbor import LexborHTMLParser
-from support.eventful import eventful
+from support.eventful import eventful_session
 
 from chain.export.html import render_html
 from chain.export.markdown import render_markdown
@@ -17,7 +17,7 @@ from chain.journal.reading import Reading
 from chain.journal.records import Entry, Record
 from chain.session.restored_state import events_of_journal
 
-ROWS = eventful().journal.splitlines(keepends=True)
+ROWS = eventful_session().journal.splitlines(keepends=True)
 FORMS = pytest.mark.parametrize("form", ["markdown", "html"])
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
-from support import trying
-from support.eventful import FIRST, eventful, with_text
+from support.eventful import FIRST, eventful_session, with_text
+from support.examples import max_examples
 
 from chain import events
 from chain.export.escaping import render_reply
@@ -26,7 +26,7 @@ def page_of(happened: list[events.Event]) -> str:
 
 
 def parsed_page() -> LexborHTMLParser:
-    return LexborHTMLParser(page_of([INIT, *eventful().events]))
+    return LexborHTMLParser(page_of([INIT, *eventful_session().events]))
 
 
 # -------------------------------------------------------------------------------------------------------------- safety
@@ -91,7 +91,7 @@ PARTS = st.one_of(
 )
 
 
-@trying(60)
+@max_examples(60)
 @given(st.lists(PARTS, max_size=12).map("".join))
 def test_any_text_stays_text(text: str) -> None:
     check_safe(page_of(with_text(text)))
@@ -123,16 +123,16 @@ def test_reply_keeps_text_that_the_parser_would_drop(text: str) -> None:
     assert "text" in render_reply(text)
 
 
-@trying(60)
+@max_examples(60)
 @given(st.sets(st.integers(0, 200), max_size=60))
 def test_incomplete_journal_is_a_page(lost_rows: set[int]) -> None:
-    rows = eventful().journal.splitlines(keepends=True)
+    rows = eventful_session().journal.splitlines(keepends=True)
     check_safe(page_of(list(events_of_journal(Reading(row for n, row in enumerate(rows) if n not in lost_rows)))))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_first_events_of_a_session_are_a_page(count: int) -> None:
-    first_events = [INIT, *eventful().events][:count]
+    first_events = [INIT, *eventful_session().events][:count]
     check_safe(page_of(first_events))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 
-from support.eventful import eventful
+from support.eventful import eventful_session
 
 from chain.app.sessions import json_document
 
 ROWS = [
-    *eventful().journal.splitlines(),
+    *eventful_session().journal.splitlines(),
     b'{"type":"of a newer version","seq":900,"time":5.0,"x":{"y":[1,null,"\xc2\x9b2J\\ud800"]}}',
     b'{"type":"line","seq":901,"time":5.0,"id":"L9","text":"of the first version","kind":"urgent","urgent":true}',
 ]

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from support import trying
-from support.eventful import eventful, with_text
-from support.examples import some
+from support.eventful import eventful_session, with_text
+from support.examples import max_examples, sample_in_short_run
 
 from chain import events
 from chain.export.markdown import escape_inline, fence_block, quote_reply, quote_verbatim, render_markdown
@@ -26,7 +25,7 @@ def document(happened: list[events.Event]) -> str:
 
 
 def test_document_has_a_heading_for_each_run() -> None:
-    rows = document(list(eventful().events)).splitlines()
+    rows = document(list(eventful_session().events)).splitlines()
     title, *headings = [row.split(" (")[0] for row in rows if row.startswith("#")]
     assert title.startswith("# ")
     assert [heading for heading in headings if heading.startswith("## ")] == ["## Run 1", "## Run 2", "## Run 3"]
@@ -34,7 +33,7 @@ def test_document_has_a_heading_for_each_run() -> None:
 
 
 def test_document_has_the_parts_of_a_session() -> None:
-    rows = document(list(eventful().events)).splitlines()
+    rows = document(list(eventful_session().events)).splitlines()
     assert {
         "> context: the office moved in May",
         "> !!shorter, and in a table",
@@ -87,7 +86,7 @@ def live_parts(text: str) -> list[str]:
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("text", some(HOSTILE, every=5))
+@pytest.mark.parametrize("text", sample_in_short_run(HOSTILE, every=5))
 def test_hostile_text_changes_no_structure(text: str) -> None:
     exported = document(with_text(text + "\n"))
     assert blocks(exported) == blocks(document(with_text("x\n")))
@@ -95,7 +94,7 @@ def test_hostile_text_changes_no_structure(text: str) -> None:
     assert not live_parts(exported)
 
 
-@trying(60)
+@max_examples(60)
 @given(st.lists(st.sampled_from([*"`~>|-\\\t\n !", "<b>", "![x](y)", "```", "\n\n", "  ", "|---|", "x"]), max_size=12))
 def test_nothing_in_a_reply_is_live(pieces: list[str]) -> None:
     rows = list(quote_reply("Reply", "".join(pieces)))
@@ -140,7 +139,7 @@ def test_other_reply_is_source_in_a_fence(text: str) -> None:
     assert (fence.info, fence.content) == ("markdown", f"{text}\n")
 
 
-@trying(100)
+@max_examples(100)
 @given(st.sampled_from([PARSER, PARSER_WITH_TABLES]), st.text(alphabet="`~x_*<>&;#[]()!\\\n1.:/|-+= \t", max_size=40))
 def test_verbatim_quote_is_only_text(parser: MarkdownIt, text: str) -> None:
     rows = [f"> {row}" for row in quote_verbatim(text)]
@@ -163,7 +162,7 @@ def test_verbatim_quote_keeps_rows_and_indentation() -> None:
     ]
 
 
-@trying(100)
+@max_examples(100)
 @given(st.text(alphabet="`~x\n >#-\t", max_size=60))
 def test_fence_contains_any_text(text: str) -> None:
     tokens = PARSER.parse("\n".join([*fence_block(text, "text"), "after"]))
@@ -171,7 +170,7 @@ def test_fence_contains_any_text(text: str) -> None:
     assert tokens[0].content.strip("\n") == text.strip("\n")
 
 
-@trying(100)
+@max_examples(100)
 @given(st.text(alphabet="`~x_* <>&;#[]()!\\\n1.:/", max_size=30).filter(lambda text: text.strip()))
 def test_inline_text_is_only_text(text: str) -> None:
     (inline,) = [token for token in PARSER.parse(f"x {escape_inline(text)} x") if token.type == "inline"]

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import trying
-from support.drawn import drawn
-from support.eventful import FIRST, eventful
+from support.eventful import FIRST, eventful_session
+from support.examples import max_examples
+from support.strategies import instances_of
 
 from chain import events
 from chain.export.html import render_html
@@ -51,7 +51,7 @@ def rows_of(outline: Outline) -> list[str]:
 
 
 def test_outline_nests_agents_in_their_calls() -> None:
-    assert rows_of(outline_of(events_of_journal(Reading(eventful().journal.splitlines(keepends=True))))) == [
+    assert rows_of(outline_of(events_of_journal(Reading(eventful_session().journal.splitlines(keepends=True))))) == [
         "main: done, 9 iterations",
         "  0 A next",
         "  1 plan_set_tasks ok",
@@ -105,17 +105,17 @@ def test_outline_nests_agents_in_their_calls() -> None:
 
 
 def test_title_is_the_first_row_of_a_query() -> None:
-    assert outline_of(eventful().events).title == FIRST.splitlines()[0]
+    assert outline_of(eventful_session().events).title == FIRST.splitlines()[0]
 
 
 def test_tokens_are_those_of_all_requests() -> None:
-    reports = [e for e in eventful().events if isinstance(e, events.UsageReport)]
-    assert outline_of(eventful().events).tokens == sum(e.input_tokens + e.output_tokens for e in reports)
+    reports = [e for e in eventful_session().events if isinstance(e, events.UsageReport)]
+    assert outline_of(eventful_session().events).tokens == sum(e.input_tokens + e.output_tokens for e in reports)
 
 
 def events_until_line() -> tuple[list[events.Event], events.LineQueued]:
     """Return the events until a line is queued, and the event of the line."""
-    happened = [*eventful().events]
+    happened = [*eventful_session().events]
     line = next(event for event in happened if isinstance(event, events.LineQueued) and "appendix" in event.text)
     return happened[: happened.index(line) + 1], line
 
@@ -135,7 +135,7 @@ def test_dropped_line_does_not_wait() -> None:
 
 
 def test_delivered_line_does_not_wait() -> None:
-    assert outline_of(eventful().events).waiting == []
+    assert outline_of(eventful_session().events).waiting == []
 
 
 def test_event_after_a_result_prolongs_no_run() -> None:
@@ -190,12 +190,14 @@ KINDS = (
     *(events.ToolResult, events.AgentStarted, events.AgentEnded, events.Answer, events.Result),
 )
 EVENT = st.one_of(
-    drawn(kind, agent=NAMES, id=IDS, parent_id=IDS, text=IDS, **({"name": NAMES} if "agent" in kind.type else {}))
+    instances_of(
+        kind, agent=NAMES, id=IDS, parent_id=IDS, text=IDS, **({"name": NAMES} if "agent" in kind.type else {})
+    )
     for kind in KINDS
 )
 
 
-@trying(60)
+@max_examples(60)
 @given(st.lists(EVENT, max_size=30))
 def test_damaged_journal_loses_and_repeats_nothing(happened: list[events.Event]) -> None:
     def count(items: Iterable[object], *kinds: type) -> Counter[int]:

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser, LexborNode
-from support import trying
-from support.eventful import eventful
+from support.eventful import eventful_session
+from support.examples import max_examples
 
 from chain.export.outline import outline_of
 from chain.export.timeline import CLOSEST, _positions, render_timeline
 
 
-@trying(100)
+@max_examples(100)
 @given(st.lists(st.floats(0, 1e9), min_size=2, max_size=40))
 def test_events_stay_in_order_at_any_times(times: list[float]) -> None:
     first, *_, last = positions = _positions(times)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import pytest
 import trio
-from support import MemoryFile, Session, check_invariants, open_session, settings
+from support.checks import check_invariants
+from support.disks import MemoryFile
 from support.gate import Gate
 from support.headless_sessions import HeadlessSession
 from support.models import RandomModel, Step
+from support.sessions import Session, make_settings, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -53,13 +55,13 @@ class Stage(HeadlessSession):
         for line in lines:
             self.sender.schedule(parse_moment(line, strict=True))
 
-    async def begin(self, *lines: str) -> None:
+    async def start_run(self, *lines: str) -> None:
         """Start a run, wait until its tool runs, and schedule these lines."""
         self.session.chain.start("task")
         await self.gate.started.wait()
         self.schedule(*lines)
 
-    async def finish(self) -> None:
+    async def finish_run(self) -> None:
         """Open the gate, and wait until no run is active and no line waits for room."""
         self.gate.open.set()
         while self.sender.queued_count or self.session.chain.is_running:
@@ -91,8 +93,8 @@ class Stage(HeadlessSession):
 async def opened(*, inbox_size: int = ROOM, handler: str = "") -> AsyncIterator[Stage]:
     """Yield a stage. ``handler`` is the text of the prompt for interruptions, with its rules."""
     gate, answers = Gate(), list[tuple[str, str]]()
-    use = settings(inbox_size=inbox_size, handler=handler)
-    async with open_session(RULES, tools=[gate.tool], use=use) as session, trio.open_nursery() as nursery:
+    settings = make_settings(inbox_size=inbox_size, handler=handler)
+    async with open_session(RULES, tools=[gate.tool], settings=settings) as session, trio.open_nursery() as nursery:
         sender = Sender(session.chain, lambda line, answer: answers.append((line.text, answer.what)))
         await nursery.start(sender.run)
         yield Stage(session, sender, gate, answers)
@@ -111,15 +113,15 @@ async def test_a_line_without_moment_is_sent_at_once() -> None:
         await stage.gate.started.wait()
         stage.schedule("now")
         assert stage.answers == [("task", "started"), ("now", "queued")]
-        await stage.finish()
+        await stage.finish_run()
         assert stage.delivered == [("task", Point.START), ("now", Point.AFTER_TOOLS)]
 
 
 async def test_each_moment_comes_once() -> None:
     async with opened() as stage:
         stage.schedule("@tool wait more", "@iteration 1 one", "@answer at the answer", "@done task again")
-        await stage.begin()
-        await stage.finish()
+        await stage.start_run()
+        await stage.finish_run()
         assert stage.statuses == ["done", "done"]
         assert stage.sent == ["one", "more", "at the answer", "task again"]
 
@@ -127,8 +129,8 @@ async def test_each_moment_comes_once() -> None:
 async def test_a_line_follows_the_event_of_its_moment() -> None:
     async with opened() as stage:
         stage.schedule("@iteration 2 say")
-        await stage.begin()
-        await stage.finish()
+        await stage.start_run()
+        await stage.finish_run()
         _, moment, line, *_ = stage.session.of(events.IterationStarted, events.LineQueued)
         assert (moment.type, moment.iteration) == ("iteration_started", 2)
         assert (line.type, line.iteration) == ("line_queued", 2)
@@ -137,8 +139,8 @@ async def test_a_line_follows_the_event_of_its_moment() -> None:
 async def test_lines_after_the_run_each_start_another() -> None:
     async with opened() as stage:
         stage.schedule("@iteration 1 then: next", "@done first", "@done second")
-        await stage.begin()
-        await stage.finish()
+        await stage.start_run()
+        await stage.finish_run()
         assert stage.answers == [("then: next", "queued"), ("first", "started"), ("second", "started")]
         assert stage.sent == ["then: next", "first", "second"]
         assert {point for _, point in stage.delivered} == {Point.START}
@@ -147,12 +149,12 @@ async def test_lines_after_the_run_each_start_another() -> None:
 async def test_seconds_count_from_when_the_line_was_read(autojump_clock: MockClock) -> None:
     async with opened() as stage:
         stage.schedule("@after 3 late", "@after 1.5 early")
-        await stage.begin()
+        await stage.start_run()
         await trio.sleep(2)
         assert stage.answers == [("early", "queued")]
         await trio.sleep(2)
         assert stage.answers == [("early", "queued"), ("late", "queued")]
-        await stage.finish()
+        await stage.finish_run()
         waited = {r.text: r.waited_s for r in stage.session.chain.lines.receipts}
         assert [waited["early"], waited["late"]] == pytest.approx([2.5, 1])
 
@@ -171,8 +173,8 @@ async def test_a_moment_that_never_comes_leaves_its_line() -> None:
     lines = ["@after 99 late", "@iteration 9 never", "@tool other never either"]
     async with opened() as stage:
         stage.schedule(*lines)
-        await stage.begin()
-        await stage.finish()
+        await stage.start_run()
+        await stage.finish_run()
         assert stage.unsent == lines
 
 
@@ -180,7 +182,7 @@ async def test_a_moment_that_never_comes_leaves_its_line() -> None:
 async def test_a_moment_within_a_run_never_starts_one(moment: str) -> None:
     async with opened() as stage:
         stage.schedule(*(f"{moment} {line}" for line in ONE_TOO_MANY))
-        await stage.begin()
+        await stage.start_run()
         await wait_all_tasks_blocked()
         assert stage.sender.queued_count == 1
         stage.session.chain.interrupt()
@@ -201,11 +203,11 @@ async def test_lines_wait_for_room_in_order(moment: str, excess: int) -> None:
     async with opened() as stage:
         if moment:
             stage.schedule(*(f"{moment}{line}" for line in [*FITTING, *later]))
-        await stage.begin(*([] if moment else [*FITTING, *later]))
+        await stage.start_run(*([] if moment else [*FITTING, *later]))
         await wait_all_tasks_blocked()
         assert stage.unsent == [f"{moment}{line}" for line in later]
         assert len(stage.session.chain.lines.waiting) == ROOM
-        await stage.finish()
+        await stage.finish_run()
         assert stage.sent == [*FITTING, *later]
         assert stage.texts("refused") == []
         first, *_ = stage.session.of(events.UserInterruption)
@@ -215,30 +217,30 @@ async def test_lines_wait_for_room_in_order(moment: str, excess: int) -> None:
 
 async def test_a_later_line_does_not_overtake(autojump_clock: MockClock) -> None:
     async with opened(inbox_size=1) as stage:
-        await stage.begin("one", "two", "@after 1 three")
+        await stage.start_run("one", "two", "@after 1 three")
         await trio.sleep(2)
         stage.schedule("four")
         assert stage.sender.queued_count == 3
-        await stage.finish()
+        await stage.finish_run()
         assert stage.sent == ["one", "two", "three", "four"]
 
 
 async def test_a_queued_line_can_start_the_next_run() -> None:
     lines = ["then: second", "then: third", "then: fourth"]
     async with opened(inbox_size=2) as stage:
-        await stage.begin(*lines)
+        await stage.start_run(*lines)
         assert stage.sender.queued_count == 1
-        await stage.finish()
+        await stage.finish_run()
         assert stage.statuses == ["done"] * 4
         assert stage.sent == lines
 
 
 async def test_refused_lines_need_no_room() -> None:
     async with opened() as stage:
-        await stage.begin("todo: add", *ONE_TOO_MANY, "x" * (MAX_LINE + 1))
+        await stage.start_run("todo: add", *ONE_TOO_MANY, "x" * (MAX_LINE + 1))
         assert stage.sender.queued_count == 1
         assert [what for _, what in stage.answers] == ["refused", *["queued"] * ROOM, "refused"]
-        await stage.finish()
+        await stage.finish_run()
         assert stage.sent == ONE_TOO_MANY
 
 
@@ -252,10 +254,10 @@ async def test_refused_lines_need_no_room() -> None:
 )
 async def test_a_stop_overtakes_lines_without_room(stop: str, handler: str) -> None:
     async with opened(handler=handler) as stage:
-        await stage.begin(*TWO_TOO_MANY, "@iteration 9 never", stop)
+        await stage.start_run(*TWO_TOO_MANY, "@iteration 9 never", stop)
         *_, answer = stage.answers
         assert answer == (stop, "stopping")
-        await stage.finish()
+        await stage.finish_run()
         assert stage.statuses == ["cancelled_with_partial"]
         assert (stage.texts("returned"), stage.texts("handled")) == (FITTING, [stop])
         overtaken = [(line, "a stop came while it waited for room") for line in ("line 11", "line 12")]
@@ -268,7 +270,7 @@ async def test_a_stop_overtakes_lines_without_room(stop: str, handler: str) -> N
 
 async def test_an_interrupt_leaves_queued_lines_unsent() -> None:
     async with opened() as stage:
-        await stage.begin(*TWO_TOO_MANY)
+        await stage.start_run(*TWO_TOO_MANY)
         stage.session.chain.interrupt()
         await stage.session.chain.wait_idle()
         assert stage.statuses == ["interrupted"]
@@ -279,9 +281,9 @@ async def test_a_line_after_a_stop_starts_a_run() -> None:
     async with opened() as stage:
         stage.schedule("stop")
         assert stage.answers == [("stop", "nothing")]
-        await stage.begin("stop", "task two", "three")
+        await stage.start_run("stop", "task two", "three")
         assert stage.sender.queued_count == 2
-        await stage.finish()
+        await stage.finish_run()
         assert stage.statuses == ["cancelled_with_partial", "done"]
         assert stage.sent == ["task two", "three"]
 
@@ -291,7 +293,7 @@ async def test_a_line_after_a_stop_starts_a_run() -> None:
 
 async def test_a_full_sender_waits_for_possible_moments() -> None:
     async with opened() as stage, trio.open_nursery() as nursery:
-        await stage.begin(*(f"@iteration 2 line {n}" for n in range(MAX_WAITING)))
+        await stage.start_run(*(f"@iteration 2 line {n}" for n in range(MAX_WAITING)))
         nursery.start_soon(stage.sender.wait_for_capacity)
         await wait_all_tasks_blocked()
         assert len(nursery.child_tasks) == 1
@@ -307,7 +309,7 @@ async def test_a_full_sender_waits_for_a_delayed_line(autojump_clock: MockClock)
         start = trio.current_time()
         await stage.sender.wait_for_capacity()
         assert trio.current_time() == start + 30
-        await stage.finish()
+        await stage.finish_run()
         assert len(stage.sender.waiting) == MAX_WAITING - 1
 
 
@@ -335,17 +337,17 @@ async def test_a_line_that_is_too_long_is_refused() -> None:
 
 async def test_every_sent_line_frees_its_place() -> None:
     async with opened() as stage:
-        await stage.begin(*FITTING, *TOO_LONG_IN_ALL)
+        await stage.start_run(*FITTING, *TOO_LONG_IN_ALL)
         assert not stage.sender.has_capacity
-        await stage.finish()
+        await stage.finish_run()
         assert stage.sender.has_capacity
 
 
 async def test_a_stop_frees_the_places_of_queued_lines() -> None:
     async with opened() as stage:
-        await stage.begin(*FITTING, *TOO_LONG_IN_ALL, "stop")
+        await stage.start_run(*FITTING, *TOO_LONG_IN_ALL, "stop")
         assert (stage.sender.queued_count, stage.sender.has_capacity) == (0, True)
-        await stage.finish()
+        await stage.finish_run()
 
 
 async def test_every_dropped_line_frees_its_place() -> None:
@@ -412,7 +414,7 @@ async def test_lines_of_a_pause_are_sent_after_it(is_same: bool, autojump_clock:
 async def test_answers_are_for_questions_of_the_next_chain() -> None:
     ask = ToolCall("c1", "ask_user_question", {"question": "Which?", "options": ["a"]})
     model = RandomModel([Step((ask,)), Step((Text("The end."),))])
-    async with opened() as stage, open_session(model, use=settings(agents=True)) as other:
+    async with opened() as stage, open_session(model, settings=make_settings(agents=True)) as other:
         stage.schedule("@question a")
         stage.sender.pause()
         stage.sender.resume(other.chain)

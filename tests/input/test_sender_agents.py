@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Family, family, start
-from support.sessions import at, settings
+from support.agents import WAIT, AgentSession, Call, open_agents, start
+from support.sessions import call_at_event, make_settings
 
 from chain import events
 from chain.config.load import Settings
@@ -18,7 +18,7 @@ from chain.text.wording import NO_USER_CHOOSES
 from cli.input.moments import parse_moment
 from cli.input.sender import Sender
 
-ROOM_FOR_ONE = settings(agents=True, inbox_size=1)
+ROOM_FOR_ONE = make_settings(agents=True, inbox_size=1)
 """Settings with which one line may wait for each agent."""
 
 
@@ -26,7 +26,7 @@ ROOM_FOR_ONE = settings(agents=True, inbox_size=1)
 class Stage:
     """A family of agents, and the sender of its lines, whose ids are ``S0``, ``S1`` and so on."""
 
-    agents: Family
+    agents: AgentSession
     sender: Sender
     count: int = 0
 
@@ -37,7 +37,7 @@ class Stage:
 
     async def release(self, agent: str) -> None:
         self.agents.waiters.release(agent)
-        await self.agents.quiet()
+        await self.agents.wait_blocked()
 
     @property
     def delivered(self) -> list[tuple[str, str, str | None, int]]:
@@ -61,8 +61,8 @@ class Stage:
 
 
 @asynccontextmanager
-async def opened(use: Settings | None = None) -> AsyncIterator[Stage]:
-    async with family(use=use) as agents, trio.open_nursery() as nursery:
+async def opened(settings: Settings | None = None) -> AsyncIterator[Stage]:
+    async with open_agents(settings=settings) as agents, trio.open_nursery() as nursery:
         sender = Sender(agents.session.chain, lambda line, answer: None)
         await nursery.start(sender.run)
         yield Stage(agents, sender)
@@ -92,10 +92,10 @@ async def test_a_line_awaits_a_moment_of_its_agent(line: str, agent: str, point:
     async with opened() as stage:
         if not line.startswith("@to "):
             stage.schedule(line)
-        await stage.agents.begin([start("explore", [WAIT], [WAIT])], [WAIT])
+        await stage.agents.start_run([start("explore", [WAIT], [WAIT])], [WAIT])
         if line.startswith("@to "):
             stage.schedule(line)
-        await stage.agents.finish()
+        await stage.agents.finish_run()
         [(_, *receipt)] = stage.delivered
         assert receipt == [agent, point, iteration]
         assert (stage.unsent, stage.refused, stage.sender.waiting) == ([], [], ())
@@ -104,8 +104,8 @@ async def test_a_line_awaits_a_moment_of_its_agent(line: str, agent: str, point:
 async def test_lines_after_an_agent_go_to_its_parent() -> None:
     async with opened() as stage:
         stage.schedule("@done @to explore-1 say", "@done after all")
-        await stage.agents.begin([start("agent", [start("explore")], [WAIT])])
-        await stage.agents.finish()
+        await stage.agents.start_run([start("agent", [start("explore")], [WAIT])])
+        await stage.agents.finish_run()
         await stage.agents.session.chain.wait_idle()
         assert stage.delivered == [("say", "agent-1", Point.AFTER_TOOLS, 1), ("after all", "main", Point.START, 0)]
 
@@ -113,7 +113,7 @@ async def test_lines_after_an_agent_go_to_its_parent() -> None:
 async def test_moments_of_a_child_never_start_a_run() -> None:
     async with opened() as stage:
         stage.schedule("@done @to explore-1 say", "@answer @to explore-1 more")
-        await stage.agents.begin([start("explore", [WAIT])])
+        await stage.agents.start_run([start("explore", [WAIT])])
         stage.agents.session.interrupt()
         await stage.agents.session.chain.wait_idle()
         stage.sender.discard()
@@ -127,17 +127,17 @@ async def test_a_call_without_an_agent_sends_its_lines() -> None:
     async with opened() as stage:
         stage.schedule("@tool explore say", "@tool explore second")
         without_task: Call = ["explore", {"task": " "}]
-        await stage.agents.begin([without_task])
-        await stage.agents.finish()
+        await stage.agents.start_run([without_task])
+        await stage.agents.finish_run()
         assert stage.delivered == [("say", "main", Point.AFTER_TOOLS, 1), ("second", "main", Point.AFTER_TOOLS, 1)]
 
 
 async def test_a_stop_before_the_agent_leaves_its_line() -> None:
     async with opened() as stage:
         chain = stage.agents.session.chain
-        at(stage.agents.session, events.ToolCall, lambda: chain.submit("stop"))
+        call_at_event(stage.agents.session, events.ToolCall, lambda: chain.submit("stop"))
         stage.schedule("@tool explore say")
-        await stage.agents.begin([start("explore")])
+        await stage.agents.start_run([start("explore")])
         await chain.wait_idle()
         assert (stage.unsent, stage.delivered) == (["@tool explore say"], [])
 
@@ -145,8 +145,8 @@ async def test_a_stop_before_the_agent_leaves_its_line() -> None:
 async def test_a_line_for_an_unknown_agent_is_refused() -> None:
     async with opened() as stage:
         stage.schedule("@iteration 1 @to explore-7 say", "@tool wait @to explore-7 say", "@after 0 @to plan-7 say")
-        await stage.agents.begin([WAIT])
-        await stage.agents.finish()
+        await stage.agents.start_run([WAIT])
+        await stage.agents.finish_run()
         assert stage.refused == ["S1", "S2"]
         assert stage.sender.waiting == ("@iteration 1 @to explore-7 say",), "an unknown agent has no iterations"
         assert stage.agents.session.chain.runs.exit_code() == 3
@@ -173,8 +173,8 @@ async def test_an_answer_is_for_questions_of_its_agent(
 ) -> None:
     async with opened() as stage:
         stage.schedule(*lines)
-        await stage.agents.begin(EXPLORER_AND_PLANNER)
-        await stage.agents.finish()
+        await stage.agents.start_run(EXPLORER_AND_PLANNER)
+        await stage.agents.finish_run()
         for agent, answer in (("explore-1", explorer), ("plan-1", planner)):
             [(text, _)] = stage.agents.results(agent)
             assert answer in text
@@ -185,24 +185,24 @@ async def test_an_answer_is_for_questions_of_its_agent(
 async def test_a_later_answer_is_for_the_open_question() -> None:
     async with opened() as stage:
         with stage.agents.session.chain.answering():
-            await stage.agents.begin(EXPLORER_AND_PLANNER)
+            await stage.agents.start_run(EXPLORER_AND_PLANNER)
             stage.schedule("@question @to plan-1 left")
-            await stage.agents.quiet()
+            await stage.agents.wait_blocked()
             assert stage.agents.session.chain.questions.asker == "explore-1"
             stage.schedule("@question @to explore-1 right")
-            await stage.agents.finish()
+            await stage.agents.finish_run()
         answers = [(e.agent, e.text) for e in stage.agents.session.of(events.Answer)]
         assert answers == [("explore-1", "right"), ("plan-1", "left")]
 
 
 async def test_queued_lines_of_all_agents_have_one_order() -> None:
     async with opened(ROOM_FOR_ONE) as stage:
-        await stage.agents.begin([start("explore", [WAIT], [WAIT]), start("plan", [WAIT])], [WAIT])
+        await stage.agents.start_run([start("explore", [WAIT], [WAIT]), start("plan", [WAIT])], [WAIT])
         stage.schedule("@to explore-1 one", "@to explore-1 two", "@to plan-1 three", "@to main four")
         assert stage.sender.queued_count == 3
         await stage.release("explore-1")
         assert stage.sender.queued_count == 0
-        await stage.agents.finish()
+        await stage.agents.finish_run()
         assert stage.delivered_to == [
             ("one", "explore-1"),
             ("two", "explore-1"),
@@ -213,14 +213,14 @@ async def test_queued_lines_of_all_agents_have_one_order() -> None:
 
 async def test_now_lines_and_stops_overtake_queued_lines() -> None:
     async with opened(ROOM_FOR_ONE) as stage:
-        await stage.agents.begin([start("explore", [WAIT]), start("plan", [WAIT], [WAIT])], [WAIT])
+        await stage.agents.start_run([start("explore", [WAIT]), start("plan", [WAIT], [WAIT])], [WAIT])
         stage.schedule("@to plan-1 one", "@to plan-1 two", "@to main three", "@to explore-1 stop")
         assert stage.sender.queued_count == 2
         await stage.release("explore-1")
-        assert stage.agents.at_work == ["main", "plan-1"]
+        assert stage.agents.active == ["main", "plan-1"]
         stage.schedule("@to plan-1 !!four")
-        await stage.agents.quiet()
-        await stage.agents.finish()
+        await stage.agents.wait_blocked()
+        await stage.agents.finish_run()
         assert [text for text, _ in stage.delivered_to] == ["one", "!!four", "two", "three"]
         assert (stage.unsent, stage.refused) == ([], []), "the stop of a child discards no line"
 
@@ -228,10 +228,10 @@ async def test_now_lines_and_stops_overtake_queued_lines() -> None:
 @pytest.mark.parametrize("stop", ["stop", "@to main stop"])
 async def test_a_stop_of_the_run_discards_queued_lines(stop: str) -> None:
     async with opened(ROOM_FOR_ONE) as stage:
-        await stage.agents.begin([start("explore", [WAIT])])
+        await stage.agents.start_run([start("explore", [WAIT])])
         stage.schedule("@to explore-1 one", "@to explore-1 two", "@to main three", stop)
         assert stage.unsent == ["@to explore-1 two", "@to main three"]
-        await stage.agents.finish()
+        await stage.agents.finish_run()
 
 
 @pytest.mark.parametrize(
@@ -246,12 +246,12 @@ async def test_a_stop_of_the_run_discards_queued_lines(stop: str) -> None:
 async def test_queued_lines_of_an_ended_agent_are_refused(
     kinds: str, line: str, delivered_to: list[tuple[str, str]]
 ) -> None:
-    async with opened(settings(agents=True, inbox_size=1, kinds=kinds)) as stage:
-        await stage.agents.begin([start("explore", [WAIT]), start("plan", [WAIT])], [WAIT])
+    async with opened(make_settings(agents=True, inbox_size=1, kinds=kinds)) as stage:
+        await stage.agents.start_run([start("explore", [WAIT]), start("plan", [WAIT])], [WAIT])
         stage.schedule(f"@to explore-1 {line}", "@to explore-1 two", "@to plan-1 three")
         await stage.release("explore-1")
         assert (stage.sender.queued_count, stage.refused) == (0, ["S1"])
         [refused] = stage.agents.session.of(events.LineRefused)
         assert "main, plan-1" in refused.reason
-        await stage.agents.finish()
+        await stage.agents.finish_run()
         assert stage.delivered_to == delivered_to

@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from support import FullDisk, checked_session, open_session, settings
-from support.documents import block
-from support.gate import TWO_STEPS, Gate, begin, finish
-from support.house import ROOT
+from support.checks import checked_session
+from support.disks import FullDisk
+from support.documents import code_block
+from support.gate import TWO_STEPS, Gate, finish_run, start_run
 from support.models import look
+from support.project import ROOT
+from support.sessions import make_settings, open_session
 
 from chain import events
 from chain.config.load import Settings
@@ -202,7 +204,7 @@ def test_resume_true_in_a_rule_selects_a_text(handler: str, resume: str) -> None
 
 
 def test_the_documented_rules_work() -> None:
-    example = block("handler-prompts", "handler")
+    example = code_block("handler-prompts", "handler")
     assert [rule.action for rule in parse_prompt(example, "h.yaml").rules] == ["urgent", "deliver"]
     assert composed_of(example, "why?").resume == BUILT_IN_PROMPT.resume
 
@@ -238,13 +240,13 @@ def test_a_slow_rule_is_reported_and_disabled() -> None:
 
 def settings_with_handler(text: str) -> Settings:
     """Return settings with a handler file of their own, which a test may edit."""
-    use: Settings = settings.__wrapped__(handler=text)
-    return use
+    settings: Settings = make_settings.__wrapped__(handler=text)
+    return settings
 
 
-def edit_handler(use: Settings, text: str) -> None:
+def edit_handler(settings: Settings, text: str) -> None:
     """Replace the file as an editor does: it gets a new inode, so the edit is seen even if its times are the same."""
-    path = use.chain().interruption_prompt
+    path = settings.chain().interruption_prompt
     assert path is not None
     new = path.with_suffix(".new")
     new.write_text(text, encoding="utf-8")
@@ -268,11 +270,11 @@ async def test_a_stop_rule_equals_a_stop_phrase() -> None:
     outcomes = []
     for text, reason in (("stop", ""), ("Enough of this", STOPPED_BY_RULE)):
         gate = Gate()
-        async with checked_session(TWO_TOOLS, tools=[gate.tool, look], use=settings_with_handler(STOP)) as session:
-            await begin(session, gate, "use B")
+        async with checked_session(TWO_TOOLS, tools=[gate.tool, look], settings=settings_with_handler(STOP)) as session:
+            await start_run(session, gate, "use B")
             assert session.chain.submit(text).what == "stopping"
             assert not [e for e in session.of(events.LineQueued) if e.text == text]
-            await finish(session, gate)
+            await finish_run(session, gate)
             assert len(session.model.requests) == 1
             _, returned, handled = session.chain.lines.receipts
             assert returned.state == "returned"
@@ -290,9 +292,9 @@ async def test_a_stop_rule_equals_a_stop_phrase() -> None:
 
 
 async def test_nothing_blocks_a_stop_rule() -> None:
-    gate, disk, use = Gate(), FullDisk(), settings(handler=STOP, inbox_size=1)
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use, file=disk) as session:
-        await begin(session, gate, "use B")
+    gate, disk, settings = Gate(), FullDisk(), make_settings(handler=STOP, inbox_size=1)
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=settings, file=disk) as session:
+        await start_run(session, gate, "use B")
         assert session.chain.submit("use C").what == "refused"
         disk.full = True
         assert session.chain.submit("enough", id="mine").what == "stopping"
@@ -306,8 +308,8 @@ async def test_nothing_blocks_a_stop_rule() -> None:
 
 
 async def test_rules_ignore_lines_of_an_idle_chain() -> None:
-    use = settings_with_handler("rules: [{match: ., action: stop}]")
-    async with checked_session("rules: [{text: The answer.}]", use=use) as session:
+    settings = settings_with_handler("rules: [{match: ., action: stop}]")
+    async with checked_session("rules: [{text: The answer.}]", settings=settings) as session:
         assert session.chain.submit("todo: add x").what == "handled"
         assert session.chain.submit("status").what == "handled"
         result = await session.run("enough already")
@@ -317,9 +319,9 @@ async def test_rules_ignore_lines_of_an_idle_chain() -> None:
 
 async def test_rules_apply_to_the_call_that_answers() -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings_with_handler(FOUR_RULES)) as session:
-        await begin(session, gate, "deploy it", "note this")
-        await finish(session, gate)
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=settings_with_handler(FOUR_RULES)) as session:
+        await start_run(session, gate, "deploy it", "note this")
+        await finish_run(session, gate)
         before, answering, after = session.model.requests
         assert before.system == answering.system == after.system == "You are a test."
         assert (before.tail, after.tail, after.overrides) == ((), (), Overrides())
@@ -331,11 +333,11 @@ async def test_rules_apply_to_the_call_that_answers() -> None:
 
 
 async def test_an_edit_changes_messages_of_waiting_lines_only() -> None:
-    gate, use = Gate(), settings_with_handler(URGENT)
-    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
-        await begin(session, gate, "use B", "deploy it")
-        edit_handler(use, URGENT.replace("urgent", "stop").replace("OPS", "NEW"))
-        await finish(session, gate)
+    gate, settings = Gate(), settings_with_handler(URGENT)
+    async with open_session(TWO_TOOLS, tools=[gate.tool, look], settings=settings) as session:
+        await start_run(session, gate, "use B", "deploy it")
+        edit_handler(settings, URGENT.replace("urgent", "stop").replace("OPS", "NEW"))
+        await finish_run(session, gate)
         [interruption] = session.of(events.UserInterruption)
         assert (interruption.ids, interruption.point, interruption.tools_skipped) == (("L2", "L3"), "C", ("look",))
         assert session.sent(1).endswith("user: USER INTERRUPTION: use B\n\nNEW: deploy it")
@@ -345,16 +347,16 @@ async def test_an_edit_changes_messages_of_waiting_lines_only() -> None:
 
 
 async def test_an_invalid_edit_falls_back_with_a_notice() -> None:
-    gate, use = Gate(), settings_with_handler(URGENT)
-    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
-        await begin(session, gate)
-        edit_handler(use, "rules:\n  - match: x\n    resume: ${nobody}")
+    gate, settings = Gate(), settings_with_handler(URGENT)
+    async with open_session(TWO_TOOLS, tools=[gate.tool, look], settings=settings) as session:
+        await start_run(session, gate)
+        edit_handler(settings, "rules:\n  - match: x\n    resume: ${nobody}")
         assert session.chain.submit("deploy it").what == "queued"
         [notice] = session.of(events.Notice)
-        assert (notice.file, notice.line) == (str(use.chain().interruption_prompt), 3)
+        assert (notice.file, notice.line) == (str(settings.chain().interruption_prompt), 3)
         assert notice.message.endswith("; the built-in handler prompt is used")
         assert "unknown name ${nobody}" in notice.message
-        await finish(session, gate)
+        await finish_run(session, gate)
         [interruption] = session.of(events.UserInterruption)
         assert (interruption.prompt_source, interruption.point) == ("default", "D")
         assert session.sent(1).endswith("user: USER INTERRUPTION: deploy it")
@@ -365,20 +367,20 @@ async def test_an_invalid_edit_falls_back_with_a_notice() -> None:
 @pytest.mark.usefixtures("short_time_limit")
 async def test_a_slow_rule_is_reported_once() -> None:
     messages = "messages: [{role: user, content: 'SAID: ${message}'}]"
-    gate, use = Gate(), settings_with_handler(f"{messages}\nrules: [{{match: {SLOW_PATTERN}}}]")
-    async with checked_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
-        await begin(session, gate)
+    gate, settings = Gate(), settings_with_handler(f"{messages}\nrules: [{{match: {SLOW_PATTERN}}}]")
+    async with checked_session(TWO_STEPS, tools=[gate.tool], settings=settings) as session:
+        await start_run(session, gate)
         assert session.chain.submit(SLOW_LINE).what == "queued"
         assert session.chain.submit(SLOW_LINE).what == "queued"
         [notice] = session.of(events.Notice)
-        assert (notice.file, notice.line) == (str(use.chain().interruption_prompt), 2)
+        assert (notice.file, notice.line) == (str(settings.chain().interruption_prompt), 2)
         assert "rules[0].match: took more than 0.1 s" in notice.message
-        await finish(session, gate)
+        await finish_run(session, gate)
         [interruption] = session.of(events.UserInterruption)
         assert interruption.prompt_source == "default"
         assert session.sent(1).endswith(f"USER INTERRUPTION: {SLOW_LINE}\n\nUSER INTERRUPTION: {SLOW_LINE}")
         assert len(session.of(events.Notice)) == 1
-        edit_handler(use, STOP)
+        edit_handler(settings, STOP)
         assert session.chain.submit("Another task").what == "started"
         assert session.chain.submit("enough").what == "stopping"
         await session.chain.wait_idle()
@@ -386,11 +388,11 @@ async def test_a_slow_rule_is_reported_once() -> None:
 
 @pytest.mark.usefixtures("short_time_limit")
 async def test_a_rule_slow_at_the_delivery_is_reported() -> None:
-    gate, use = Gate(), settings_with_handler(STOP)
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
-        await begin(session, gate, SLOW_LINE)
-        edit_handler(use, f"rules: [{{match: {SLOW_PATTERN}}}]")
-        await finish(session, gate)
+    gate, settings = Gate(), settings_with_handler(STOP)
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=settings) as session:
+        await start_run(session, gate, SLOW_LINE)
+        edit_handler(settings, f"rules: [{{match: {SLOW_PATTERN}}}]")
+        await finish_run(session, gate)
         [notice] = session.of(events.Notice)
         assert "rules[0].match: took more than 0.1 s" in notice.message
         assert session.sent(1).endswith(f"USER INTERRUPTION: {SLOW_LINE}")

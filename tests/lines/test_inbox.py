@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import trio
-from support import FullDisk
+from support.disks import FullDisk
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events

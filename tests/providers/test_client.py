@@ -37,8 +37,8 @@ from double import (
     text,
     thinking,
 )
-from support import settings as chain_settings
-from support.certificates import self_signed
+from support.sessions import make_settings
+from support.sockets import create_certificate
 from support.wire import KEY, check, model_at, open_model, open_wire
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -323,8 +323,8 @@ async def test_a_cancelled_reply_has_a_usage(
     ending: str, has_next_reply: bool, is_recorded: bool, mock_clock: MockClock
 ) -> None:
     half = Stall(5, reply=text("Half of a", " reply", usage=READ))
-    use = chain_settings(max_attempts=4, timeout_s=60)
-    async with open_wire([half, text("Two.", usage=UNCACHED)], price=PRICE, use=use) as wire:
+    settings = make_settings(max_attempts=4, timeout_s=60)
+    async with open_wire([half, text("Two.", usage=UNCACHED)], price=PRICE, settings=settings) as wire:
         is_shown = trio.Event()
         wire.session.chain.listen(lambda e: is_shown.set() if isinstance(e, events.TextDelta) else None)
         wire.session.chain.submit("Go")
@@ -374,9 +374,9 @@ chains:
 
 async def test_a_budget_in_dollars_ends_the_run(tmp_path: Path, mock_clock: MockClock) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG.format(model=NEWER, key=KEY, more=""))
-    use = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path, flags={})
+    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path, flags={})
     for_30_cents = calls(("look", {}), usage={**UNCACHED, "output_tokens": 30_000})
-    async with open_wire([for_30_cents, for_30_cents, text("x")], use=use, price=PRICE) as wire:
+    async with open_wire([for_30_cents, for_30_cents, text("x")], settings=settings, price=PRICE) as wire:
         result = await wire.session.run("Go")
         assert (result.status, result.iterations) == ("limit_reached", 2)
         assert "the run has cost $0.60, and its budget is $0.50" in result.result
@@ -477,7 +477,7 @@ async def test_one_client_is_built_for_concurrent_calls() -> None:
 
 
 async def test_an_untrusted_certificate_gets_no_data(tmp_path: Path) -> None:
-    _, tls = self_signed(tmp_path)
+    _, tls = create_certificate(tmp_path)
     received = b""
 
     async def serve_one(stream: trio.SSLStream[trio.SocketStream]) -> None:
@@ -622,8 +622,8 @@ async def test_a_session_shows_and_stores_no_secrets(
     caplog.set_level(logging.DEBUG)
     for name in ("anthropic", "httpx2", "httpcore2", "httpx", "httpcore"):
         caplog.set_level(logging.DEBUG, logger=name)
-    use = chain_settings(max_attempts=1)
-    async with open_wire([*LEAKS, text("The end.")], use=use, **SECRET_OPTIONS) as wire:
+    settings = make_settings(max_attempts=1)
+    async with open_wire([*LEAKS, text("The end.")], settings=settings, **SECRET_OPTIONS) as wire:
         while wire.double.unplayed:
             assert (await wire.session.run("Go")).status in ("error", "done")
         assert {r.headers.get("x-gateway-token") for r in wire.double.requests} == {SECRETS["header"]}

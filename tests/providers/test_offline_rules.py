@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from support import OneConversation
-from support.documents import text_of
-from support.offline import PROMPTS, offline_rules
-from support.steered import Steered
+from support.contexts import QueuedGuidance
+from support.documents import PROMPTS, offline_rules, text_of
+from support.sessions import OneConversation
 
 from chain.app.prompt_files import text_of_prompt
 from chain.config import yamlfile
@@ -99,7 +98,7 @@ class Driver:
         return (composed.post_prompt, *((self.plan.render(),) if has_commands else ())), composed.resume
 
     async def call(self, call: ToolCall) -> ToolResult:
-        context = ToolContext(self.workspace, self.plan, call.id, Steered(), lambda text: None)
+        context = ToolContext(self.workspace, self.plan, call.id, QueuedGuidance(), lambda text: None)
         return await calling.run(REGISTRY.get(call.name), call, context, calling.ToolLimits())
 
     async def carry_out(self, reply: Message) -> None:

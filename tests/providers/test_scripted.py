@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from support import OneConversation
+from support.sessions import OneConversation
 
 from chain.errors import ConfigError, ModelError, ParameterRefused
 from chain.messages import (

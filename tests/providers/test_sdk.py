@@ -16,7 +16,7 @@ import pytest
 from double import NEWER, OLDER, Policy, Say, calls, serve, text, thinking
 from double.serving import Double, Seen
 from pydantic import ConfigDict, TypeAdapter
-from support import OneConversation
+from support.sessions import OneConversation
 from support.wire import KEY, TOOLS, open_model
 
 from chain.messages import Image, Message, ToolResult, Usage, block_to_request_json, tool_results, user_text

@@ -18,8 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from recording.drawing import Frame, frame, recording
-from support.program import program
-from support.rows import without_chance
+from support.program import program_command
+from support.rows import without_varying_parts
 from support.screen import Condition, Screen
 
 FILE = Path(__file__).with_name("demo.svg")
@@ -62,14 +62,14 @@ def start_program(home: Path, *args: str) -> Screen:
         file = work / "reports" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    return Screen(program("--model", "offline", *args), home=home, cwd=work, rows=ROWS, columns=COLUMNS)
+    return Screen(program_command("--model", "offline", *args), home=home, cwd=work, rows=ROWS, columns=COLUMNS)
 
 
 def rows_of_run(screen: Screen) -> str:
     """Return the rows of the run without the parts that differ from run to run."""
     _, start, run = screen.everything.partition("▶")
     run, _, _ = run.partition("✓ done")
-    return "\n".join(row for row in without_chance(start + run) if row)
+    return "\n".join(row for row in without_varying_parts(start + run) if row)
 
 
 class Recorder:

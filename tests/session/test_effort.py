@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import trio
-from support import Session, at, open_session, settings
-from support.crashes import reopened
+from support.checks import check_replays
+from support.crashes import reopen
 from support.models import look
-from support.replays import check_replays
+from support.sessions import Session, call_at_event, make_settings, open_session
 from support.trees import tree_settings
 
 from chain import events
@@ -49,7 +49,7 @@ def efforts(session: Session) -> list[str | None]:
 
 async def test_an_effort_applies_from_the_next_run_on() -> None:
     async with open_session(EffortModel(), tools=[look]) as session:
-        at(session, events.ToolCall, lambda: session.chain.use_effort("high"))
+        call_at_event(session, events.ToolCall, lambda: session.chain.use_effort("high"))
         await session.run("one")
         await session.run("two")
         session.chain.use_effort("")
@@ -57,7 +57,7 @@ async def test_an_effort_applies_from_the_next_run_on() -> None:
         session.chain.use_effort("low")
     first_run, second_run, third_run = [None, None], ["high", "high"], [None, None]
     assert efforts(session) == [*first_run, *second_run, *third_run]
-    async with reopened(session.file.data, EffortModel()) as session:
+    async with reopen(session.file.data, EffortModel()) as session:
         assert session.chain.effort == "low"
 
 
@@ -76,9 +76,9 @@ async def test_a_refused_effort_is_omitted_with_a_notice() -> None:
 
 async def test_the_effort_of_a_handler_prompt_comes_first() -> None:
     handler = "messages: [{role: system, content: Be brief.}]\nconfig: {effort: low}"
-    async with open_session(EffortModel("low"), tools=[look], use=settings(handler=handler)) as session:
+    async with open_session(EffortModel("low"), tools=[look], settings=make_settings(handler=handler)) as session:
         session.chain.use_effort("high")
-        at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
+        call_at_event(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
         await session.run("one")
     before_line, refused_for_line, for_line, after_line = efforts(session)
     assert (before_line, refused_for_line, for_line, after_line) == ("high", "low", None, "high")
@@ -88,7 +88,7 @@ async def test_the_effort_of_a_handler_prompt_comes_first() -> None:
 
 
 async def test_child_agents_use_the_effort() -> None:
-    async with open_session(EffortModel(tool="agent"), tools=[look], use=tree_settings()) as session:
+    async with open_session(EffortModel(tool="agent"), tools=[look], settings=tree_settings()) as session:
         session.chain.use_effort("high")
         await session.run("one")
         assert session.of(events.AgentStarted)

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from support import FullDisk, MemoryFile, Session, at, check_invariants, open_session
+from support.checks import check_invariants
+from support.disks import FullDisk, MemoryFile
 from support.gate import TWO_STEPS, Gate
 from support.places import Place
+from support.sessions import Session, call_at_event, open_session
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
@@ -38,7 +40,7 @@ async def run_on_hanging_disk(disk: MemoryFile, moment: type[Event]) -> AsyncIte
             disk.hold()
             assert session.chain.submit("use B").what == "queued"
 
-        at(session, moment, hang_and_submit)
+        call_at_event(session, moment, hang_and_submit)
         assert session.chain.submit("Do the task").what == "started"
         await wait_all_tasks_blocked()
         yield session
@@ -131,7 +133,7 @@ async def test_the_event_loop_does_not_wait(tmp_path: Path, monkeypatch: pytest.
         for _ in range(1_000):  # more steps than an ordinary run needs
             await trio.lowlevel.checkpoint()
         assert chain.is_running, "the request with the lines waits until they are on disk"
-        assert not [event for event in place.heard if isinstance(event, events.LineQueued)]
+        assert not [event for event in place.all_events if isinstance(event, events.LineQueued)]
         disk_works.set()
         await chain.wait_idle()
-        assert [event.id for event in place.heard if isinstance(event, events.LineQueued)] == queued
+        assert [event.id for event in place.all_events if isinstance(event, events.LineQueued)] == queued

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from double import check_messages
-from support import FullDisk, Session, check_invariants, open_session, settings
-from support.disks import files_at_most
+from support.checks import check_invariants, check_replays
+from support.disks import FullDisk, limit_file_size
 from support.places import Place
-from support.replays import check_replays
+from support.sessions import Session, make_settings, open_session
 
 from chain import events
 from chain.app.sessions import FileStore, export
@@ -32,7 +32,7 @@ RULES = "rules: [{text: A pixel.}]"
 @pytest.fixture
 def workspace() -> Path:
     """Return the workspace of the default settings, with an image in it."""
-    folder = settings().file
+    folder = make_settings().file
     assert folder is not None
     (folder.parent / "dot.png").write_bytes(PIXEL)
     return folder.parent
@@ -150,7 +150,7 @@ def test_only_attachments_are_read(tmp_path: Path) -> None:
 
 def test_an_incomplete_attachment_is_removed(tmp_path: Path) -> None:
     journal = tmp_path / "s.jsonl"
-    with files_at_most(len(PIXEL) - 1), pytest.raises(OSError, match="File too large"):
+    with limit_file_size(len(PIXEL) - 1), pytest.raises(OSError, match="File too large"):
         store_attachment(journal, DIGEST, PIXEL)
     assert list(attachments_folder(journal).iterdir()) == []
 

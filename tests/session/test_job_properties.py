@@ -13,21 +13,12 @@ from typing import Any
 
 import trio
 from hypothesis import strategies as st
-from support import (
-    DROP,
-    DROP_FIRST,
-    INTERRUPT,
-    LINES,
-    Acts,
-    MemoryFile,
-    Session,
-    check_session,
-    open_session,
-    sharded,
-    wait_quiet,
-)
+from support.checks import check_session
 from support.clock import pass_time
-from support.crashes import check_resumed, reopened
+from support.crashes import check_resumed, reopen
+from support.disks import MemoryFile
+from support.examples import sharded
+from support.sessions import Session, open_session, wait_quiet
 from support.trees import (
     FAULTS,
     FIRST,
@@ -40,9 +31,10 @@ from support.trees import (
     Leaf,
     Tree,
     TreeModel,
-    grow,
+    build_tree,
     tree_settings,
 )
+from support.users import DROP, DROP_FIRST, INTERRUPT, LINES, ActingUser
 from trio.testing import MockClock
 
 from chain import events
@@ -73,7 +65,7 @@ JOBS: list[Leaf] = [
 
 @dataclass
 class Commands:
-    """The tool ``job``, which starts jobs. Setting an event of ``running`` ends a job."""
+    """The tool ``job``, which starts jobs. JobSetting an event of ``running`` ends a job."""
 
     running: list[trio.Event] = field(default_factory=list)
 
@@ -106,12 +98,12 @@ class Commands:
 
 
 @dataclass
-class JobActs(Acts):
+class JobActs(ActingUser):
     """A user who also kills jobs, while others end by themselves."""
 
     commands: Commands = field(default_factory=Commands)
 
-    def do(self, what: str) -> None:
+    def perform(self, what: str) -> None:
         match what:
             case "(a job ends)":
                 for oldest in self.commands.running[:1]:
@@ -119,11 +111,11 @@ class JobActs(Acts):
             case "(kill all)":
                 self.session.chain.jobs.kill_all()
             case _:
-                super().do(what)
+                super().perform(what)
 
 
 @dataclass(frozen=True)
-class Setting:
+class JobSetting:
     """The settings of a session, ``more`` by name. A sync of the disk takes ``sync_s``."""
 
     max_iterations: int = 6
@@ -138,21 +130,21 @@ rules: [{match: ^enough, action: stop}, {match: 'JOB|done|exit', action: stop}]
 """
 
 SETTINGS = [
-    Setting(),
-    Setting(interactive=True, more={"handler": HANDLER}),
-    Setting(max_iterations=2, interactive=True),
-    Setting(max_iterations=1),
-    Setting(sync_s=0.3, more={"inbox_size": 1, "handler": HANDLER}),
-    Setting(interactive=True, sync_s=1.5, more={"inbox_size": 2}),
-    Setting(more={"timeout_s": 4.0}),
-    Setting(interactive=True, more={"budget_tokens": 14}),
-    Setting(more={"max_attempts": 1, "handler": "resume: false"}),
+    JobSetting(),
+    JobSetting(interactive=True, more={"handler": HANDLER}),
+    JobSetting(max_iterations=2, interactive=True),
+    JobSetting(max_iterations=1),
+    JobSetting(sync_s=0.3, more={"inbox_size": 1, "handler": HANDLER}),
+    JobSetting(interactive=True, sync_s=1.5, more={"inbox_size": 2}),
+    JobSetting(more={"timeout_s": 4.0}),
+    JobSetting(interactive=True, more={"budget_tokens": 14}),
+    JobSetting(more={"max_attempts": 1, "handler": "resume: false"}),
 ]
 
 numbers, steps = st.integers(0, MOST_BELOW + 1), st.sampled_from([0, 0, 1, 2])
 job_leaf = st.sampled_from([*JOBS, *JOBS, *LEAVES])
 job_trees = st.builds(
-    grow,
+    build_tree,
     st.lists(st.tuples(numbers, st.sampled_from(KINDS), steps, job_leaf), max_size=5),
     st.lists(st.tuples(numbers, steps, st.sampled_from(JOBS)), min_size=1, max_size=10),
     st.lists(st.tuples(numbers, steps, st.sampled_from(NAMES), job_leaf), max_size=2),
@@ -167,31 +159,31 @@ FINAL_STATES = {"delivered", "handled", "returned", "dropped"}
 
 
 @dataclass
-class Example:
+class JobExample:
     """Two runs with jobs, and the user's acts at numbered events and at times.
 
     The session is closed ``closes_after_s`` seconds after the start of the second run, or once all jobs have ended.
     """
 
     tree: Tree
-    setting: Setting
+    setting: JobSetting
     at: Sequence[tuple[int, str]]
     in_time: Sequence[tuple[float, str]]
     closes_after_s: float | None
 
     async def play(self) -> bytes:
         setting, commands = self.setting, Commands()
-        use = tree_settings(max_iterations=setting.max_iterations, **setting.more)
+        settings = tree_settings(max_iterations=setting.max_iterations, **setting.more)
         tools = [*TREE_TOOLS, commands.tool, *JOB_TOOLS]
         file = MemoryFile(setting.sync_s)
         async with open_session(
-            TreeModel(self.tree), tools=tools, use=use, interactive=setting.interactive, file=file
+            TreeModel(self.tree), tools=tools, settings=settings, interactive=setting.interactive, file=file
         ) as session:
             acts = JobActs(session, self.at, also_idle=True, commands=commands)
             session.chain.listen(acts)
             async with trio.open_nursery() as nursery:
                 session.chain.submit(FIRST)
-                nursery.start_soon(acts.in_time, self.in_time)
+                nursery.start_soon(acts.perform_timed, self.in_time)
                 await wait_quiet(session)
                 session.chain.submit(SECOND)
                 if self.closes_after_s is None:
@@ -247,7 +239,7 @@ def check_jobs(session: Session, *, may_wait: bool = False, is_resumed: bool = F
 
 
 examples = st.builds(
-    Example,
+    JobExample,
     job_trees,
     st.sampled_from(SETTINGS),
     at_events,
@@ -257,18 +249,18 @@ examples = st.builds(
 
 
 @sharded(500, examples)
-def test_ends_of_jobs_are_delivered_once_or_reported(example: Example) -> None:
+def test_ends_of_jobs_are_delivered_once_or_reported(example: JobExample) -> None:
     example.run()
 
 
 @sharded(200, examples, st.floats(0, 1))
-def test_ends_of_jobs_are_delivered_once_after_a_kill(example: Example, part: float) -> None:
+def test_ends_of_jobs_are_delivered_once_after_a_kill(example: JobExample, part: float) -> None:
     data = example.run()
     data_at_kill = data[: round(part * len(data))]
 
     async def resume() -> None:
-        use = tree_settings(max_iterations=example.setting.max_iterations)
-        async with reopened(data_at_kill, tools=TREE_TOOLS, use=use, interactive=True) as session:
+        settings = tree_settings(max_iterations=example.setting.max_iterations)
+        async with reopen(data_at_kill, tools=TREE_TOOLS, settings=settings, interactive=True) as session:
             session.chain.runs.start_waiting()
             await wait_quiet(session)
             session.chain.submit("go on")

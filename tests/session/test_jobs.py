@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from support import FullDisk, Session, open_session, settings
-from support.agents import Obedient, work
-from support.crashes import load_crashed, reopened
-from support.gate import TWO_STEPS, Gate, begin, finish
+from support.agents import ObedientModel, task_of
+from support.crashes import load_crashed, reopen
+from support.disks import FullDisk
+from support.gate import TWO_STEPS, Gate, finish_run, start_run
+from support.sessions import Session, make_settings, open_session
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -169,24 +170,26 @@ async def test_a_killed_job_starts_no_run() -> None:
 async def test_the_handler_prompt_leaves_job_lines_unchanged(line: str) -> None:
     gate = Gate()
     handler = "messages: [{role: user, content: 'SAID: ${message}'}, {role: system, content: Answer it.}]"
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(handler=handler, inbox_size=1)) as session:
-        await begin(session, gate)
+    async with open_session(
+        TWO_STEPS, tools=[gate.tool], settings=make_settings(handler=handler, inbox_size=1)
+    ) as session:
+        await start_run(session, gate)
         session.chain.jobs.start("main", "call", "make", job_that_ends(1, "[sandbox: network denied]"), wakes=False)
         await wait_all_tasks_blocked()
         assert session.chain.submit(line).what == "queued", "the line of a job does not fill the queue"
-        await finish(session, gate)
+        await finish_run(session, gate)
         message, (first_instruction, *_) = second_request(session)
         assert message == f"[JOB J1] exit code 1 after 0 s\n$ make\n[sandbox: network denied]\n\nSAID: {line}"
         assert first_instruction == "Answer it."
 
 
 async def test_no_handler_rule_matches_output_of_jobs() -> None:
-    gate, use = Gate(), settings(handler="rules: [{match: begins, action: stop}]")
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
-        await begin(session, gate)
+    gate, settings = Gate(), make_settings(handler="rules: [{match: begins, action: stop}]")
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=settings) as session:
+        await start_run(session, gate)
         session.chain.jobs.start("main", "call", "begins @config.yaml", job_that_ends(0), wakes=False)
         await wait_all_tasks_blocked()
-        await finish(session, gate)
+        await finish_run(session, gate)
         assert session.result.status == "done"
         message, instructions = second_request(session)
         assert message.endswith("$ begins @config.yaml")
@@ -267,8 +270,10 @@ async def test_a_failed_job_is_reported() -> None:
 
 async def test_the_jobs_of_a_child_end_with_it() -> None:
     jobs, gate = ControlledJobs(), Gate()
-    task = work([["agent", {"task": work([["work", {"name": "a"}], ["work", {"name": "b"}], ["wait", {}]])}]])
-    async with open_session(Obedient(), tools=[jobs.tool, gate.tool], use=settings(agents=True)) as session:
+    task = task_of([["agent", {"task": task_of([["work", {"name": "a"}], ["work", {"name": "b"}], ["wait", {}]])}]])
+    async with open_session(
+        ObedientModel(), tools=[jobs.tool, gate.tool], settings=make_settings(agents=True)
+    ) as session:
         session.chain.submit(task)
         await gate.started.wait()
         await jobs.end("b")
@@ -371,7 +376,7 @@ async def test_ends_of_jobs_at_a_terminal_wait_for_resuming() -> None:
         session.chain.leave()
         await session.chain.wait_idle()
     assert jobs.killed == ["a"]
-    async with reopened(session.file.data) as session:
+    async with reopen(session.file.data) as session:
         await session.run("go on")
         assert "user: [JOB J1] ended with the session after 0 s" in session.sent()
         assert job_line_states(session) == ["delivered"]
@@ -393,7 +398,7 @@ async def test_a_killed_program_reports_its_jobs_when_resumed(kill: str) -> None
             end_of_job = next(n for n, row in enumerate(rows) if b'{"type":"job_ended"' in row)
             del rows[end_of_job + 1 :]
         gate.open.set()
-    async with reopened(b"".join(rows), interactive=True) as session:
+    async with reopen(b"".join(rows), interactive=True) as session:
         assert session.chain.jobs.running == ()
         await session.run("go on")
         outcome = "exit code 0 after 0 s" if has_end else "ended with the program"
@@ -415,6 +420,6 @@ async def test_an_end_on_a_full_disk_is_reported() -> None:
         disk.full = False
         await session.run("go on")
         assert "JOB" not in session.sent()
-    async with reopened(disk.data) as session:
+    async with reopen(disk.data) as session:
         await session.run("go on")
         assert "user: [JOB J1] ended with the program\n$ run a" in session.sent()

@@ -18,7 +18,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from support.disks import FullDisk, files_at_most
+from support.disks import FullDisk, limit_file_size
 from trio.testing import wait_all_tasks_blocked
 
 from chain.errors import JournalError, SessionError
@@ -402,7 +402,7 @@ def test_a_torn_record_never_joins_the_next(
         room = len(before) - len("kept") + 1000 - missing
         end_of_torn_row = 0 if can_truncate else len(b"\0\n")
         for more in (0, end_of_torn_row):
-            with files_at_most(path.stat().st_size + room + more), pytest.raises(JournalError):
+            with limit_file_size(path.stat().st_size + room + more), pytest.raises(JournalError):
                 journal.record(Unknown("line", {"text": "x" * 1000}))
         assert not can_truncate or path.read_bytes() == before
     with open_file(path) as file:

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from support import check_invariants, open_session
+from support.checks import check_invariants
 from support.places import Place
+from support.sessions import open_session
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
@@ -61,7 +62,7 @@ async def open_question(place: Place, query: str) -> AsyncIterator[Chain]:
 
 def answers(place: Place) -> list[tuple[str, str]]:
     """Return the decision of each question, and who made it."""
-    return [(e.decision, e.by) for e in place.heard if isinstance(e, events.Answer)]
+    return [(e.decision, e.by) for e in place.all_events if isinstance(e, events.Answer)]
 
 
 NEEDS_APPROVAL = "needs approval"

@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 import pytest
 from double import check_messages
-from support import Session, check_invariants, open_session, settings
-from support.crashes import load_crashed, reopened
-from support.replays import check_replays
+from support.checks import check_invariants, check_replays
+from support.crashes import load_crashed, reopen
+from support.sessions import Session, make_settings, open_session
 from trio.testing import MockClock
 
 from chain import events
@@ -87,7 +87,7 @@ class RefusingModel(Model):
 @pytest.fixture
 def workspace() -> Path:
     """Return the workspace of the default settings, with four images in it."""
-    folder = settings().file
+    folder = make_settings().file
     assert folder is not None
     for n in range(4):
         (folder.parent / f"{n}.png").write_bytes(PNG + str(n).encode())
@@ -279,7 +279,7 @@ async def test_a_refused_tool_is_not_sent_again() -> None:
         assert [has_look(request) for request in session.model.requests] == [True, False, False]
         assert notices(session) == [f"No longer sent: look ({REFUSED})."]
     check_replays(session)
-    async with reopened(session.file.data, RefusingModel(refuse_look), tools=[look]) as resumed:
+    async with reopen(session.file.data, RefusingModel(refuse_look), tools=[look]) as resumed:
         await resumed.run("And now?")
         assert len(resumed.model.requests) == 1
 

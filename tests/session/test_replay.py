@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import trio
-from support import at, open_session, settings, wait_quiet
-from support.crashes import reopened
-from support.eventful import TOOLS, eventful
-from support.examples import some
-from support.house import ROOT
+from support.checks import check_replays
+from support.crashes import reopen
+from support.eventful import TOOLS, eventful_session
+from support.examples import sample_in_short_run
 from support.models import RandomModel, Step
-from support.replays import check_replays
+from support.project import ROOT
+from support.sessions import call_at_event, make_settings, open_session, wait_quiet
 from support.trees import Tree, TreeModel, tree_settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -224,7 +224,7 @@ def test_the_stored_session_is_the_same() -> None:
 )
 def test_a_file_without_a_session_is_an_error(journal: bytes) -> None:
     with pytest.raises(SessionError):
-        replay(settings(), journal.splitlines(keepends=True))
+        replay(make_settings(), journal.splitlines(keepends=True))
 
 
 # ------------------------------------------------------------------------------------------ what services refuse
@@ -240,8 +240,8 @@ REFUSED_REPLIES = {
 async def test_settings_omitted_after_a_refusal_are_no_difference(case: str, autojump_clock: MockClock) -> None:
     handler = "messages: [{role: system, content: Be brief.}]\nconfig: {effort: low, max_tokens: 9}"
     model = RandomModel([Step((ToolCall("c0", "note", {"text": "x"}),)), REFUSED_REPLIES[case]])
-    async with open_session(model, tools=[note_tool([])], use=settings(handler=handler)) as session:
-        at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
+    async with open_session(model, tools=[note_tool([])], settings=make_settings(handler=handler)) as session:
+        call_at_event(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
         await session.run("Do the task")
     before_line, refused, repeated, *_ = (request.overrides.values for request in session.model.requests)
     assert before_line == {}
@@ -262,8 +262,8 @@ async def test_a_question_in_an_empty_reply_is_replayed(autojump_clock: MockCloc
 
 
 async def test_no_handler_rule_matches_a_query() -> None:
-    use = settings(handler="rules: [{match: task, action: stop}]")
-    async with open_session("rules: [{text: Done.}]", use=use) as session:
+    settings = make_settings(handler="rules: [{match: task, action: stop}]")
+    async with open_session("rules: [{text: Done.}]", settings=settings) as session:
         await session.run("Do the task")
     check_replays(session)
 
@@ -273,12 +273,12 @@ async def test_no_handler_rule_matches_a_query() -> None:
 
 def test_a_crash_at_any_record_is_no_difference() -> None:
     async def check(data: bytes) -> None:
-        use = tree_settings(max_iterations=20, worker=4, explore=6)
-        async with reopened(data, tools=TOOLS, use=use, interactive=True) as session:
+        settings = tree_settings(max_iterations=20, worker=4, explore=6)
+        async with reopen(data, tools=TOOLS, settings=settings, interactive=True) as session:
             session.chain.submit("and the next")
             await wait_quiet(session)
         check_replays(session)
 
-    rows = eventful().journal.splitlines(keepends=True)
-    for end in some(range(1, len(rows)), every=10):
+    rows = eventful_session().journal.splitlines(keepends=True)
+    for end in sample_in_short_run(range(1, len(rows)), every=10):
         trio.run(check, b"".join(rows[:end]))

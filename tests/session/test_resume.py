@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 import trio
 from hypothesis import strategies as st
-from support import FullDisk, MemoryFile, open_session, settings, sharded, wait_quiet
-from support.agents import WAIT, family, start
-from support.crashes import ANSWER, check_conversations, check_needs_no_repair, check_resumed, load_crashed, reopened
-from support.eventful import eventful
-from support.examples import some
-from support.gate import Gate, begin, finish
-from support.killed import departed, killed
-from support.replays import replay_session
+from support.agents import WAIT, open_agents, start
+from support.checks import replay_session
+from support.crashes import ANSWER, check_conversations, check_needs_no_repair, check_resumed, load_crashed, reopen
+from support.disks import FullDisk, MemoryFile
+from support.eventful import eventful_session
+from support.examples import sample_in_short_run, sharded
+from support.gate import REFUSES_RESULT, Gate, finish_run, kill_session, leave_session, start_run
+from support.sessions import make_settings, open_session, wait_quiet
 from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
-from support.users import Acts, Replies
+from support.users import ActingUser, AnsweringUser
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -59,7 +59,7 @@ async def test_history_plan_and_usage_are_restored() -> None:
         await session.run("hello")
         await session.run("again")
         data, plan, usage = session.file.data, session.chain.plan.tasks, session.chain.state.usage
-    async with reopened(data) as resumed:
+    async with reopen(data) as resumed:
         assert shown_types(resumed.resumed.past) == shown_types(session.events)
         assert resumed.resumed.changes == []
         assert (resumed.chain.plan.tasks, resumed.chain.state.usage) == (plan, usage)
@@ -87,8 +87,8 @@ WAITING = {
 @pytest.mark.parametrize("case", WAITING)
 async def test_waiting_lines_start_a_run_on_request(case: str, has_crashed: bool) -> None:
     lines, queries, texts = WAITING[case]
-    data = await killed(*lines) if has_crashed else (await departed(*lines)).file.data
-    async with reopened(data, interactive=True) as session:
+    data = await kill_session(*lines) if has_crashed else (await leave_session(*lines)).file.data
+    async with reopen(data, interactive=True) as session:
         assert session.file.synced == session.file.data
         assert [accepted.line.text for accepted in session.chain.lines.waiting] == lines
         assert {accepted.line.urgency for accepted in session.chain.lines.waiting} == {"next"}
@@ -105,11 +105,11 @@ async def test_waiting_lines_start_a_run_on_request(case: str, has_crashed: bool
 
 
 async def test_leaving_ends_the_run_and_stores_the_draft() -> None:
-    session = await departed("use B", draft="half a\nthought")
+    session = await leave_session("use B", draft="half a\nthought")
     assert [e.status for e in session.of(events.Result)] == ["interrupted"]
     assert {e.state for e in session.of(events.Receipt)} == {"delivered", "refused"}
     assert replay_session(session).is_same
-    async with reopened(session.file.data, interactive=True) as session:
+    async with reopen(session.file.data, interactive=True) as session:
         assert (session.resumed.draft, session.resumed.was_cut) == ("half a\nthought", False)
         await session.run("half a\nthought")
     _, loaded = load_crashed(session.file.data)
@@ -121,8 +121,8 @@ async def test_leaving_ends_the_run_and_stores_the_draft() -> None:
 )
 async def test_waiting_counts_from_acceptance(recorded_ago_s: float, waited_s: float, mock_clock: MockClock) -> None:
     recorded_at = time.time() - recorded_ago_s
-    records = [json.loads(row) | {"time": recorded_at} for row in (await killed("use B")).splitlines()]
-    async with reopened(to_rows(records), interactive=True) as session:
+    records = [json.loads(row) | {"time": recorded_at} for row in (await kill_session("use B")).splitlines()]
+    async with reopen(to_rows(records), interactive=True) as session:
         session.chain.runs.start_waiting()
         await session.chain.wait_idle()
         [receipt] = (each for each in session.of(events.Receipt) if each.id == "L2")
@@ -138,7 +138,7 @@ async def test_a_missing_receipt_counts_until_delivery(mock_clock: MockClock) ->
     records = [
         {**record, "time": delivered_at if record["type"] == "message" else accepted_at} for record in until_receipt
     ]
-    async with reopened(to_rows(records)) as session:
+    async with reopen(to_rows(records)) as session:
         [receipt] = session.chain.lines.receipts
     assert receipt.state == "delivered"
     assert receipt.waited_s == pytest.approx(delivered_at - accepted_at)
@@ -149,13 +149,13 @@ async def test_a_plan_command_is_not_carried_out_twice() -> None:
         session.chain.submit("todo: add buy milk")
         await session.chain.wait_idle()
     until_receipt, _, _ = session.file.data.partition(b'{"type":"receipt"')
-    async with reopened(until_receipt) as session:
+    async with reopen(until_receipt) as session:
         assert session.state("L1") == "handled"
         assert [task.text for task in session.chain.plan.tasks] == ["buy milk"]
 
 
 async def test_a_call_cut_by_a_crash_is_interrupted() -> None:
-    async with reopened(await killed()) as session:
+    async with reopen(await kill_session()) as session:
         assert any("1 tool running" in change for change in session.resumed.changes)
         await session.run("and now?")
         [request] = session.model.requests
@@ -165,7 +165,7 @@ async def test_a_call_cut_by_a_crash_is_interrupted() -> None:
 
 
 async def test_a_session_on_a_broken_disk_is_refused() -> None:
-    file, read = load_crashed(await killed("use B"))
+    file, read = load_crashed(await kill_session("use B"))
     disk = FullDisk()
     disk.data, disk.broken = file.data, True
     with pytest.raises(SessionError):
@@ -174,8 +174,8 @@ async def test_a_session_on_a_broken_disk_is_refused() -> None:
 
 
 JOURNALS: dict[str, Callable[[], bytes]] = {
-    "lines that wait": lambda: trio.run(killed, "use B", "then: Do more"),
-    "agents and questions": lambda: eventful().journal,
+    "lines that wait": lambda: trio.run(kill_session, "use B", "then: Do more"),
+    "agents and questions": lambda: eventful_session().journal,
 }
 
 
@@ -183,14 +183,14 @@ JOURNALS: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("name", JOURNALS)
 def test_every_prefix_of_a_journal_shows_complete_runs(name: str) -> None:
     async def check(data: bytes) -> None:
-        async with reopened(data, interactive=True, use=tree_settings()) as session:
+        async with reopen(data, interactive=True, settings=tree_settings()) as session:
             past = session.resumed.past
             waiting = {accepted.id for accepted in session.chain.lines.waiting}
         check_ends(past)
         assert waiting <= {event.id for event in past if isinstance(event, events.LineQueued)}
 
     rows = JOURNALS[name]().splitlines(keepends=True)
-    for end in some(range(len(rows) + 1), every=10):
+    for end in sample_in_short_run(range(len(rows) + 1), every=10):
         trio.run(check, b"".join(rows[:end]))
 
 
@@ -223,9 +223,9 @@ def texts_of(lines: Iterable[AcceptedLine]) -> list[str]:
 
 
 async def test_a_run_was_cut_until_the_next_one() -> None:
-    data = await killed("use B")
+    data = await kill_session("use B")
     for query, was_cut, waiting in (("", True, ["use B"]), ("again", True, ["use B"]), ("", False, [])):
-        async with reopened(data, interactive=True) as session:
+        async with reopen(data, interactive=True) as session:
             assert (session.resumed.was_cut, texts_of(session.chain.lines.waiting)) == (was_cut, waiting)
             assert session.resumed.returned == []
             if query:
@@ -234,9 +234,9 @@ async def test_a_run_was_cut_until_the_next_one() -> None:
 
 
 async def test_a_stopped_run_was_not_cut() -> None:
-    data = await killed("use B", "stop")
+    data = await kill_session("use B", "stop")
     for returned in (["use B"], []):  # once
-        async with reopened(data, interactive=True) as session:
+        async with reopen(data, interactive=True) as session:
             assert not session.resumed.was_cut
             assert texts_of(session.resumed.returned) == returned
             assert session.chain.lines.waiting == ()
@@ -244,7 +244,7 @@ async def test_a_stopped_run_was_not_cut() -> None:
 
 
 async def test_lines_returned_at_resuming_are_no_failure_later() -> None:
-    async with reopened(await killed("use B", "stop")) as session:
+    async with reopen(await kill_session("use B", "stop")) as session:
         assert session.state("L2") == "returned"
         assert [r.id for r in (await session.run("and now?")).receipts] == ["L4"]
         assert session.chain.runs.exit_code() == 0
@@ -273,7 +273,7 @@ async def test_a_restart_does_not_change_the_next_run(lines: list[str], query: s
         session.model.requests.clear()
         session.events.clear()
         await session.run(query)
-    async with reopened(data, REFUSES_OR_CALLS) as resumed:
+    async with reopen(data, REFUSES_OR_CALLS) as resumed:
         await resumed.run(query)
     requests, requests_after_restart = (
         [(request.messages, request.tail) for request in each.model.requests] for each in (session, resumed)
@@ -285,18 +285,15 @@ async def test_a_restart_does_not_change_the_next_run(lines: list[str], query: s
     assert receipts_after_restart == receipts
 
 
-REFUSES_RESULT = "rules: [{when: {tool: wait}, text: No., stop_reason: refusal}, {text: Wait., tools: [{name: wait}]}]"
-
-
 async def test_a_crash_in_a_refusal_returns_its_lines() -> None:
     gate = Gate()
     async with open_session(REFUSES_RESULT, tools=[gate.tool], interactive=True) as session:
-        await begin(session, gate, "use B", "todo: add buy milk", "use C")
-        await finish(session, gate)
+        await start_run(session, gate, "use B", "todo: add buy milk", "use C")
+        await finish_run(session, gate)
         rows = session.file.data.splitlines(keepends=True)
     types = [record["type"] for record in session.records]
     for end in range(types.index("withdrawn") + 1, len(rows) + 1):
-        async with reopened(b"".join(rows[:end]), interactive=True) as session:
+        async with reopen(b"".join(rows[:end]), interactive=True) as session:
             last_type = types[end - 1]
             # After the result, the user has the lines already.
             expected = [] if last_type == "result" else ["Do the task", "use B", "use C"]
@@ -311,7 +308,7 @@ async def test_only_the_latest_events_are_shown_again(
     async with open_session(ANSWER) as session:
         for n in range(runs):
             await session.run(f"query {n}")
-    async with reopened(session.file.data) as session:
+    async with reopen(session.file.data) as session:
         assert session.resumed.has_earlier == has_earlier
         assert len(session.resumed.past) <= 50
         first, *_, last = (event.query for event in session.resumed.past if isinstance(event, events.RunStarted))
@@ -327,8 +324,8 @@ async def session_with_finished_agents(count: int, kind: str) -> bytes:
     """Return the journal of a session in which agents of a kind finished their work."""
     calls = [{"name": kind, "input": {"task": f"part {n}"}} for n in range(1, count + 1)]
     rules = {"rules": [{"when": {"user": "Do the task", "step": 1}, "tools": calls}, {"text": "Done."}]}
-    use = settings(agents=True, kinds=KINDS, files=KIND_FILES, max_running=count)
-    async with open_session(json.dumps(rules), use=use) as session:
+    settings = make_settings(agents=True, kinds=KINDS, files=KIND_FILES, max_running=count)
+    async with open_session(json.dumps(rules), settings=settings) as session:
         await session.run("Do the task")
         assert len(session.of(events.AgentEnded)) == count
     return session.file.data
@@ -336,16 +333,16 @@ async def session_with_finished_agents(count: int, kind: str) -> bytes:
 
 async def test_the_latest_finished_agents_can_be_asked() -> None:
     data = await session_with_finished_agents(5, "explore")
-    async with reopened(data, use=settings(agents=True, max_kept=2)) as session:
+    async with reopen(data, settings=make_settings(agents=True, max_kept=2)) as session:
         assert [view.name for view in session.chain.agents] == ["main", "explore-4", "explore-5"]
 
 
 async def test_an_agent_at_work_gets_the_note() -> None:
-    async with family() as agents:
-        await agents.begin([start("agent", [WAIT])])
+    async with open_agents() as agents:
+        await agents.start_run([start("agent", [WAIT])])
         data = agents.session.file.data
-        await agents.finish()
-    async with reopened(data, use=settings(agents=True)) as session:
+        await agents.finish_run()
+    async with reopen(data, settings=make_settings(agents=True)) as session:
         pass
     _, loaded = load_crashed(session.file.data)
     *_, last_message = loaded.state.agents["agent-1"].history.conversation.messages
@@ -355,7 +352,7 @@ async def test_an_agent_at_work_gets_the_note() -> None:
 @pytest.mark.parametrize(("kinds", "has_notice"), [(KINDS, False), ("{}", True)], ids=["kind exists", "kind removed"])
 async def test_agents_of_a_removed_kind_are_named(kinds: str, has_notice: bool) -> None:
     data = await session_with_finished_agents(2, "reviewer")
-    async with reopened(data, use=settings(agents=True, kinds=kinds, files=KIND_FILES)) as session:
+    async with reopen(data, settings=make_settings(agents=True, kinds=kinds, files=KIND_FILES)) as session:
         assert has_notice == any(
             change.startswith("2 agents of the kind reviewer can no longer be asked: ")
             for change in session.resumed.changes
@@ -383,7 +380,7 @@ async def compacted() -> bytes:
 
 
 @pytest.mark.parametrize(
-    "record_session", [partial(killed, "use B", "todo: add buy milk"), compacted], ids=["killed", "compacted"]
+    "record_session", [partial(kill_session, "use B", "todo: add buy milk"), compacted], ids=["killed", "compacted"]
 )
 async def test_a_lost_or_doubled_record_costs_only_itself(record_session: Callable[[], Awaitable[bytes]]) -> None:
     rows = (await record_session()).splitlines(keepends=True)
@@ -408,9 +405,9 @@ async def test_a_lost_or_doubled_record_costs_only_itself(record_session: Callab
 
 
 async def test_an_unreadable_row_is_skipped_and_reported() -> None:
-    rows = (await killed("use B")).splitlines(keepends=True)
+    rows = (await kill_session("use B")).splitlines(keepends=True)
     foreign = json.dumps({"type": "notice", "seq": len(rows) + 1, "time": 1.0, "message": "hello"}).encode() + b"\n"
-    async with reopened(b"".join([*rows, foreign, b"half a rec\0\n", b"\xff\n"])) as session:
+    async with reopen(b"".join([*rows, foreign, b"half a rec\0\n", b"\xff\n"])) as session:
         [complaint] = [change for change in session.resumed.changes if "journal" in change]
         assert "cannot be read" in complaint
         assert not any(isinstance(event, events.Notice) for event in session.resumed.past), "no record is a notice"
@@ -419,7 +416,7 @@ async def test_an_unreadable_row_is_skipped_and_reported() -> None:
 
 
 async def test_a_run_without_a_recorded_end_is_ended() -> None:
-    rows = (await killed()).splitlines(keepends=True)
+    rows = (await kill_session()).splitlines(keepends=True)
     message = {"role": "user", "content": [{"type": "text", "text": "use B"}]}
     # A line was delivered as the second iteration began, before the record of its request.
     delivered = {"type": "message", "seq": len(rows) + 1, "time": 1.0, "message": message, "agent": "main"}
@@ -477,13 +474,13 @@ def test_a_tree_resumes_after_two_crashes(tree: Tree, at: list[tuple[int, str]],
     """``parts``: the part of the records that each program writes before its crash."""
 
     async def play() -> None:
-        use = tree_settings()
+        settings = tree_settings()
         async with (
-            open_session(TreeModel(tree), tools=TREE_TOOLS, use=use, file=MemoryFile()) as session,
+            open_session(TreeModel(tree), tools=TREE_TOOLS, settings=settings, file=MemoryFile()) as session,
             trio.open_nursery() as nursery,
         ):
-            session.chain.listen(Acts(session, at))
-            session.chain.listen(Replies(session, [(0.0, "y")] * 6, nursery))
+            session.chain.listen(ActingUser(session, at))
+            session.chain.listen(AnsweringUser(session, [(0.0, "y")] * 6, nursery))
             with session.chain.answering(), trio.move_on_after(1e5):
                 session.chain.submit("task main")
                 await wait_quiet(session)
@@ -493,10 +490,10 @@ def test_a_tree_resumes_after_two_crashes(tree: Tree, at: list[tuple[int, str]],
         for part in parts:
             data = data[: size_at_resume + int((len(data) - size_at_resume) * part)]
             size_at_resume = len(data)
-            async with reopened(data, TreeModel(tree), tools=TREE_TOOLS, use=use) as resumed:
+            async with reopen(data, TreeModel(tree), tools=TREE_TOOLS, settings=settings) as resumed:
                 pass
             data = resumed.file.data
-        async with reopened(data, TreeModel(tree, "other"), tools=TREE_TOOLS, use=use) as last:
+        async with reopen(data, TreeModel(tree, "other"), tools=TREE_TOOLS, settings=settings) as last:
             last.chain.submit("and the next")
             await wait_quiet(last)
             check_resumed(last)
@@ -514,7 +511,7 @@ def session_row(seq: int, **fields: Any) -> bytes:
 async def test_removed_server_tools_leave_the_next_run() -> None:
     tool = {"name": "mcp__h__echo", "description": "Echo.", "input_schema": {"type": "object"}, "server": "h"}
     offered = {"type": "server_tools", "seq": 2, "time": 1.0, "tools": [tool]}
-    async with reopened(session_row(1) + to_rows([offered])) as session:
+    async with reopen(session_row(1) + to_rows([offered])) as session:
         await session.run("and now?")
     assert [record["tools"] for record in session.records if record["type"] == "server_tools"] == [[tool], []]
 
@@ -532,7 +529,7 @@ CONFIGURATION_CHANGES = {
 @pytest.mark.parametrize("case", CONFIGURATION_CHANGES)
 async def test_changes_of_the_configuration_are_reported(case: str) -> None:
     fields, sentence = CONFIGURATION_CHANGES[case]
-    async with reopened(session_row(1, **fields)) as session:
+    async with reopen(session_row(1, **fields)) as session:
         assert any(sentence in change for change in session.resumed.changes), session.resumed.changes
         assert (await session.run("and now?")).status == "done"
 
@@ -540,7 +537,7 @@ async def test_changes_of_the_configuration_are_reported(case: str) -> None:
 async def test_an_id_out_of_range_is_not_counted() -> None:
     question = {"type": "question", "seq": 2, "time": 1.0, "agent": "main", "iteration": 1, "id": "Q" + "9" * 5_000}
     question |= {"kind": "choice", "text": "which?", "tool_call_id": "t", "name": "ask"}
-    async with reopened(session_row(1) + to_rows([question])) as session:
+    async with reopen(session_row(1) + to_rows([question])) as session:
         assert session.chain.state.question_log.count == 0
         assert session.resumed.changes == ["The model is now rules; it was unnamed."]
         assert (await session.run("and now?")).status == "done"

@@ -6,11 +6,13 @@ import random
 
 import trio
 from hypothesis import strategies as st
-from support import INTERRUPT, LINES, Acts, Session, at, open_session, settings, sharded, wait_quiet
-from support.agents import WAIT, Obedient, Waiters, delegate_twice, work
-from support.crashes import reopened
-from support.gates import THREE_TOOLS, Gates, begin, finish
+from support.agents import WAIT, ObedientModel, Waiters, delegate_twice, task_of
+from support.crashes import reopen
+from support.examples import sharded
+from support.gates import THREE_TOOLS, Gates, finish_run, start_run
 from support.models import ASKING_TOOLS, RandomModel, Step, steps
+from support.sessions import Session, call_at_event, make_settings, open_session, wait_quiet
+from support.users import INTERRUPT, LINES, ActingUser
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -27,7 +29,7 @@ async def test_failed_text_is_dropped_with_its_run() -> None:
     model = "rules: [{text: The answer., error: {message: broken, retryable: false, after: 4}}]"
     async with open_session(model) as session:
         snapshots: list[tuple[Event, ...]] = []
-        at(session, events.TextDelta, lambda: snapshots.append(session.chain.snapshot))
+        call_at_event(session, events.TextDelta, lambda: snapshots.append(session.chain.snapshot))
         await session.run("Do the task")
         [during_text] = snapshots
         assert [event.type for event in during_text] == ["run_started", "text_delta"]
@@ -40,11 +42,11 @@ async def test_the_snapshot_after_resuming_has_plan_and_lines(autojump_clock: Mo
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         assert session.chain.snapshot == ()
         session.chain.submit("todo: add x")
-        await begin(session, gates, "a", "use A", "use B")
+        await start_run(session, gates, "a", "use A", "use B")
         session.chain.lines.drop("L3")
         data = session.file.data
-        await finish(session, gates)
-    async with reopened(data, THREE_TOOLS, tools=gates.tools) as again:
+        await finish_run(session, gates)
+    async with reopen(data, THREE_TOOLS, tools=gates.tools) as again:
         [plan, line] = again.chain.snapshot
         assert isinstance(plan, events.PlanChanged)
         assert isinstance(line, events.LineQueued)
@@ -55,19 +57,21 @@ async def test_the_snapshot_after_resuming_has_plan_and_lines(autojump_clock: Mo
 async def test_a_repeated_id_removes_no_waiting_line() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a", "use B")
+        await start_run(session, gates, "a", "use B")
         before = session.chain.snapshot
         assert session.chain.submit("use C", id="L2", origin="json").what == "refused", "L2 waits already"
         session.chain.lines.mark_unsent("@done use D", "not sent", id="L2")
         assert session.chain.snapshot == before
         assert [event.id for event in before if isinstance(event, events.LineQueued)] == ["L2"]
-        await finish(session, gates)
+        await finish_run(session, gates)
 
 
 async def test_the_snapshot_has_agents_until_they_end() -> None:
     waiters = Waiters()
-    async with open_session(Obedient(), tools=[waiters.tool, delegate_twice], use=settings(agents=True)) as session:
-        session.chain.submit(work([["delegate_twice", {"task": work([WAIT])}]]))
+    async with open_session(
+        ObedientModel(), tools=[waiters.tool, delegate_twice], settings=make_settings(agents=True)
+    ) as session:
+        session.chain.submit(task_of([["delegate_twice", {"task": task_of([WAIT])}]]))
         await wait_all_tasks_blocked()
         assert agents_in_snapshot(session) == ["agent-1", "agent-2"]
         waiters.release("agent-2")
@@ -138,8 +142,8 @@ class _Subscriber:
 )
 def test_a_late_subscriber_knows_as_much_as_others(drawn: list[Step], lines: list[tuple[int, str]]) -> None:
     async def main() -> None:
-        use = settings(max_iterations=6)
-        async with open_session(RandomModel(drawn), tools=ASKING_TOOLS, use=use) as session:
+        settings = make_settings(max_iterations=6)
+        async with open_session(RandomModel(drawn), tools=ASKING_TOOLS, settings=settings) as session:
             await follow(session, lines)
 
     random.seed(0)  # for the random pauses before retries
@@ -163,10 +167,10 @@ async def follow(session: Session, lines: list[tuple[int, str]]) -> None:
             late_subscribers.append(_Subscriber(session.chain.snapshot))
 
     session.chain.listen(check)
-    acts = Acts(session, lines)
+    acts = ActingUser(session, lines)
     session.chain.listen(acts)
     session.chain.submit("Do the task")
-    acts.at_once()
+    acts.perform_first()
     await wait_quiet(session)
     assert late_subscribers
 

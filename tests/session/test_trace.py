@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support import Session, open_session
-from support.disks import files_at_most
+from support.disks import limit_file_size
+from support.sessions import Session, open_session
 
 from chain import events
 from chain.messages import Message, user_text
@@ -152,7 +152,7 @@ def test_a_full_disk_ends_the_trace(tmp_path: Path) -> None:
     trace.on_event(events.RunStarted(id="L1", query="Do the task"))
     trace.step("one", {})
     path = tmp_path / "s-1.json"
-    with files_at_most(path.stat().st_size + 20):  # too little for the next step
+    with limit_file_size(path.stat().st_size + 20):  # too little for the next step
         trace.step("two", {"text": "x" * 100})
     trace.step("three", {})
     assert [step["type"] for step in read(path)["steps"]] == ["one"]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import settings
-from support.examples import trying
+from support.examples import max_examples
 from support.places import Place
+from support.sessions import make_settings
 
 from chain.app.sessions import MemoryStore
 from chain.errors import UserError
@@ -66,7 +66,7 @@ async def test_undo_restores_files_and_the_conversation(place: Place) -> None:
 
 
 async def test_an_undone_run_cannot_be_continued(place: Place) -> None:
-    place.use = settings(allow="write_file", max_iterations=1)
+    place.settings = make_settings(allow="write_file", max_iterations=1)
     async with place.open() as chain:
         await place.ask(chain, "set a a1")
         assert chain.state.is_at_limit
@@ -183,7 +183,7 @@ class Version:
 WRITES = st.lists(st.builds(Write, st.sampled_from("ab"), st.booleans()), max_size=8)
 
 
-@trying(max_examples=200)
+@max_examples(200)
 @given(before=WRITES, undone=WRITES)
 def test_undo_reverts_no_change_of_others(
     tmp_path_factory: pytest.TempPathFactory, before: Sequence[Write], undone: Sequence[Write]

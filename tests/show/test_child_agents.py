@@ -16,9 +16,16 @@ from support.agent_events import (
     SECOND_CHILD,
     AgentEvents,
 )
-from support.renderers import MakeRenderer, above_a_prompt, at_a_terminal, rows_of, tail_of
-from support.rows import check_row
-from support.work import calls_of
+from support.rows import (
+    MakeRenderer,
+    check_row,
+    count_calls,
+    prompt_renderer,
+    rows_and_tail,
+    rows_of,
+    tail_of,
+    terminal_renderer,
+)
 
 from chain import events
 from chain.events import Event
@@ -31,12 +38,6 @@ GRANDCHILD_STARTED = "    ▶ agent-1 (of explore-1): deeper into it"
 QUEUED = "  📤 Interrupting → explore-1: use B ⏳ Will inject at next safe point"
 DELIVERED = "  [🔔 INTERRUPTION of explore-1 at iteration 2] use B ✓ Message injected (before a tool, 1.2 s)"
 DELIVERED_AFTER_TOOL = DELIVERED.replace("before a tool", "after read_file")
-
-
-def rows_and_tail(*stream: Event, width: int = 80) -> tuple[list[str], list[str]]:
-    """Return the rows above the prompt, and those of the tail."""
-    renderer = above_a_prompt(color=False, ascii=False, width=width)
-    return rows_of(renderer, *stream), tail_of(renderer)
 
 
 def tail_after(*stream: Event) -> list[str]:
@@ -124,7 +125,7 @@ def test_a_settled_lines_id_can_be_reused(settlement: Event) -> None:
 
 
 def test_possible_answers_are_indented_like_their_question() -> None:
-    renderer = above_a_prompt(color=False, ascii=False, width=40)
+    renderer = prompt_renderer(color=False, ascii=False, width=40)
     rows_of(renderer, CHILD.started(), GRANDCHILD.started(), GRANDCHILD.question())
     assert all(row.startswith("      ") and columns(row) <= 40 for row in renderer.hint(GRANDCHILD.question()))
 
@@ -233,7 +234,7 @@ def test_many_children_leave_one_row_of_progress() -> None:
 # ------------------------------------------------------------------------------------------------------ not collapsed
 
 
-@pytest.mark.parametrize("make", [Renderer, at_a_terminal], ids=["headless", "at a terminal"])
+@pytest.mark.parametrize("make", [Renderer, terminal_renderer], ids=["headless", "at a terminal"])
 def test_a_childs_work_is_shown_without_a_prompt(make: MakeRenderer) -> None:
     renderer = make(color=False, ascii=False, width=120)
     assert rows_of(renderer, *CHILD.around(*EXPLORATION)) == [
@@ -309,7 +310,7 @@ def interleaved(draw: st.DrawFn, outer: list[Event], inner: list[Event], *, marg
 
 
 @given(
-    st.sampled_from([above_a_prompt, at_a_terminal, Renderer]), interleavings(),
+    st.sampled_from([prompt_renderer, terminal_renderer, Renderer]), interleavings(),
     st.sampled_from([20, 40, 80, 120]), st.booleans(), st.booleans(),
 )  # fmt: skip
 def test_children_change_no_row_of_the_main_agent(
@@ -331,13 +332,13 @@ def test_children_change_no_row_of_the_main_agent(
     assert all(row in remaining_rows for row in rows_of_main), "missing, or not in this order"
 
 
-@pytest.mark.parametrize("make", [above_a_prompt, Renderer], ids=["above a prompt", "headless"])
+@pytest.mark.parametrize("make", [prompt_renderer, Renderer], ids=["above a prompt", "headless"])
 def test_the_cost_of_an_event_is_constant(make: MakeRenderer) -> None:
     def cost_of_deltas(count: int) -> int:
         renderer = make(color=False, ascii=False, width=80)
         family = children(8)
         rows_of(renderer, *(event for one in family for event in (one.started(), one.iteration(), one.tool_call())))
         deltas = [child.text_delta("some words of a row\n") for child in family]
-        return calls_of(lambda: [renderer.rows(delta) for _ in range(count) for delta in deltas])
+        return count_calls(lambda: [renderer.rows(delta) for _ in range(count) for delta in deltas])
 
     assert cost_of_deltas(200) < 5 * cost_of_deltas(50)

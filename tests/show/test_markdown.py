@@ -7,9 +7,8 @@ from typing import TypeAlias
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support import trying
-from support.rows import check_row, pieces_of, without_colours
-from support.work import calls_of
+from support.examples import max_examples
+from support.rows import check_row, count_calls, pieces_of, without_colours
 
 from chain.text.plain import sanitize
 from cli.show.blocks import MAX_UNFINISHED
@@ -66,7 +65,7 @@ def markdown_rows(text: str, width: int = 40) -> list[str]:
     return rows_of_pieces(markdown_flow(width), [text])
 
 
-@trying(300)
+@max_examples(300)
 @given(ANY_MARKDOWN, st.integers(1, 9), WIDTHS)
 @example("```\n\n\n\n\n  \n  ", 1, 4)
 def test_rows_do_not_depend_on_the_pieces(text: str, piece_length: int, width: int) -> None:
@@ -76,7 +75,7 @@ def test_rows_do_not_depend_on_the_pieces(text: str, piece_length: int, width: i
         assert rows == MarkdownPage(MarkdownStyle()).add(sanitize(text), width)
 
 
-@trying(300)
+@max_examples(300)
 @given(ANY_MARKDOWN, WIDTHS, st.booleans())
 def test_rows_and_tail_of_any_text_fit(text: str, width: int, ascii: bool) -> None:
     flow = MarkdownFlow(width, MarkdownStyle(ascii=ascii))
@@ -94,7 +93,7 @@ def test_rows_and_tail_of_any_text_fit(text: str, width: int, ascii: bool) -> No
     assert not rows or (rows[0] and rows[-1]), "outer blank rows are omitted"
 
 
-@trying(200)
+@max_examples(200)
 @given(VALID_MARKDOWN, st.sampled_from([8, 20, 40, 200]))
 def test_no_word_is_lost(source: str, width: int) -> None:
     # Narrow tables repeat the head, and in a grid the words of wrapped cells are beside each other.
@@ -251,7 +250,7 @@ def test_the_work_grows_with_the_text(text: str) -> None:
                 assert flow.tail is not None
             flow.end()
 
-        return calls_of(stream)
+        return count_calls(stream)
 
     warm()
     assert cost_of_streaming(3_000) < 5 * cost_of_streaming(1_000)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.agent_events import MAIN
-from support.renderers import above_a_prompt, rows_of, tail_of
-from support.rows import check_row, pieces_of, without_colours
+from support.rows import check_row, pieces_of, prompt_renderer, rows_and_tail, rows_of, without_colours
 
 from chain import events
 from chain.events import AdjustmentView, Event, Point, TaskView
@@ -26,12 +25,6 @@ delta, reply = MAIN.text_delta, MAIN.reply
 
 def headless_rows(*stream: Event, ascii: bool = False, width: int = 80) -> list[str]:
     return rows_of(Renderer(color=False, ascii=ascii, width=width), *stream)
-
-
-def rows_and_tail(*stream: Event, width: int = 80) -> tuple[list[str], list[str]]:
-    """Return the rows at a terminal, and the unsettled ones."""
-    renderer = above_a_prompt(color=False, ascii=False, width=width)
-    return rows_of(renderer, *stream), tail_of(renderer)
 
 
 def queued(text: str, agent: str = "main", urgency: Urgency = "next") -> events.LineQueued:
@@ -346,7 +339,7 @@ def test_other_rows_wait_for_a_blocks_end(
     first_block: str, second_block: str, color: bool, piece_length: int, width: int
 ) -> None:
     def rows_with_text(*stream: Event) -> list[str]:
-        return [row for row in rows_of(above_a_prompt(color=color, ascii=False, width=width), *stream) if row]
+        return [row for row in rows_of(prompt_renderer(color=color, ascii=False, width=width), *stream) if row]
 
     text = first_block + second_block
     deltas = [delta(piece) for piece in pieces_of(text, piece_length)]
@@ -372,7 +365,7 @@ def test_rows_that_waited_follow_the_reply(end: Event) -> None:
 
 
 def test_the_answer_to_a_command_waits_too() -> None:
-    renderer = above_a_prompt(color=False, ascii=False)
+    renderer = prompt_renderer(color=False, ascii=False)
     assert renderer.rows(delta("One row\nand")) == ["One row"]
     assert renderer.answer("/todo", "The plan is empty.") == []
     assert renderer.rows(delta(" more\n\n")) == ["and more", "» /todo", "The plan is empty."]

@@ -6,8 +6,7 @@ from itertools import cycle
 
 import pytest
 from support.agent_events import CHILD, EXPLORATION, GRANDCHILD, GREAT_GRANDCHILD, SECOND_CHILD, AgentEvents
-from support.renderers import above_a_prompt
-from support.work import calls_of
+from support.rows import count_calls, prompt_renderer
 
 from chain.events import Event
 from cli.show.renderer import LAST
@@ -57,7 +56,7 @@ def test_the_rows_are_those_of_a_main_agent(color: bool, width: int) -> None:
     (row_of_task,) = transcripts_of(CHILD.started(), width=width, color=color).rows("explore-1")
     text = "# Found\n\n| file | tests |\n|---|---|\n| a.py | 5 |\n\n```python\nprint(5)\n```\n"
     work = [*EXPLORATION, CHILD.iteration(3), *(CHILD.text_delta(char) for char in text), CHILD.reply(text)]
-    main = above_a_prompt(color=color, ascii=False, width=width)
+    main = prompt_renderer(color=color, ascii=False, width=width)
     expected = [row for event in work for row in main.rows(replace(event, agent="main"))]
     transcript = transcripts_of(CHILD.started(), *work, width=width, color=color).rows("explore-1")
     assert transcript == [row_of_task, *expected]
@@ -149,6 +148,6 @@ def test_the_cost_of_an_event_is_constant() -> None:
     def cost_of_events(count: int) -> int:
         transcripts = transcripts_of(CHILD.started(), CHILD.iteration())
         stream = [CHILD.text_delta("some words\n"), CHILD.progress("a row\n"), CHILD.notice()]
-        return calls_of(lambda: [transcripts.update(event, 80) for _ in range(count) for event in stream])
+        return count_calls(lambda: [transcripts.update(event, 80) for _ in range(count) for event in stream])
 
     assert cost_of_events(500) < 6 * cost_of_events(100)

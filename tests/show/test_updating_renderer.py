@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.agent_events import CHILD, MAIN, AgentEvents
-from support.renderers import rows_of, tail_of
+from support.rows import rows_of, tail_of
 
 from chain import events
 from chain.events import AdjustmentView, Event, Point, TaskView

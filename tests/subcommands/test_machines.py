@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import redis
-from support.program import call_program, environ, start_program
+from support.program import call_program, make_environ, start_program
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(redis.PROGRAM is None, reason=redis.WHY_NOT)]
 
@@ -38,7 +38,7 @@ class Commands:
         self.folder.mkdir()
         (folder / "config.yaml").write_text(CONFIG)
         (folder / "rules.yaml").write_text(RULES)
-        self.environ = environ(folder, {"CHAIN_STATE": address, "CHAIN_CONFIG": str(folder / "config.yaml")})
+        self.environ = make_environ(folder, {"CHAIN_STATE": address, "CHAIN_CONFIG": str(folder / "config.yaml")})
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def run(self, *words: str) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.house import ROOT
 from support.journals import journal_files
 from support.program import call_at_home as chain
+from support.project import ROOT
 
 
 @pytest.fixture

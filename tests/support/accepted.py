@@ -7,7 +7,7 @@ from typing import Any
 
 from chain.lines.parse import parse_line
 
-from .users import MARKED
+from .users import LINE_MARK
 
 
 @dataclass
@@ -40,7 +40,7 @@ class AcceptedLine:
     @property
     def marks(self) -> set[str]:
         """The parts of the text that identify the line in a conversation."""
-        return set(MARKED.findall(self.text))
+        return set(LINE_MARK.findall(self.text))
 
     def is_in(self, texts: list[str]) -> bool:
         message = parse_line(self.text, local=False).message

@@ -17,7 +17,7 @@ from chain.text.wording import COMPACTED, INTERRUPT_NOTE, STOP_NOTE, USER_WORDS
 
 from .accepted import AcceptedLine, Lines
 from .sessions import INTERRUPTED, SKIPPED
-from .users import MARKED
+from .users import LINE_MARK
 
 _CARRIED_OUT = re.compile(r"\((Not d|D)one: ")
 
@@ -304,7 +304,7 @@ class AgentWalk:
 
     def _check_marks(self, lines: list[AcceptedLine], texts: list[str]) -> None:
         said = {mark for line in lines for mark in line.marks}
-        found = {mark for text in texts for mark in MARKED.findall(text)}
+        found = {mark for text in texts for mark in LINE_MARK.findall(text)}
         if any(line.kind == "todo" for line in lines):
             # The outcome of a plan command contains the text of the task.
             found -= self.lines.plan_marks - said

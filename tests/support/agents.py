@@ -22,26 +22,26 @@ from chain.messages import Block, Message, StopReason, Text, ToolCall, Usage
 from chain.model import Delta, Model, Reply, Request
 from chain.tools.tool import Tool, ToolContext, tool
 
-from .checks import check_full_disk, check_invariants, check_silence
+from .checks import check_full_disk, check_invariants, check_no_late_starts
 from .disks import FullDisk, MemoryFile
-from .sessions import Session, open_session, settings
+from .sessions import Session, make_settings, open_session
 
 Call = list[Any]
 
 
-def work(*steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> str:
+def task_of(*steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> str:
     """Return a task with these steps and this answer. ``ends`` may have the ``stop_reason`` of the answer."""
     return json.dumps({"steps": steps, "answer": answer, **ends})
 
 
 def start(kind: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
     """Return a call that starts an agent with a task."""
-    return [kind, {"task": work(*steps, answer=answer, **ends)}]
+    return [kind, {"task": task_of(*steps, answer=answer, **ends)}]
 
 
 def ask(agent: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
     """Return a call that asks a finished agent again."""
-    return ["agent_ask", {"agent": agent, "question": work(*steps, answer=answer, **ends)}]
+    return ["agent_ask", {"agent": agent, "question": task_of(*steps, answer=answer, **ends)}]
 
 
 WAIT: Call = ["wait", {}]
@@ -57,7 +57,7 @@ async def delegate_twice(ctx: ToolContext, task: str) -> str:
 
 
 @dataclass
-class Obedient(Model):
+class ObedientModel(Model):
     """A model that does the steps of the latest task, then answers. ``on_reply`` is awaited before each reply."""
 
     name: str = "obedient"
@@ -100,7 +100,7 @@ class Waiters:
 
     started: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
     open: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
-    heard: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    adjustments: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def tool(self) -> Tool:
@@ -109,7 +109,7 @@ class Waiters:
             """Wait for the test."""
             self.started[ctx.agent].set()
             await self.open[ctx.agent].wait()
-            self.heard[ctx.agent] += [a.value for a in (await ctx.safe_point("here")).adjustments]
+            self.adjustments[ctx.agent] += [a.value for a in (await ctx.safe_point("here")).adjustments]
             return f"{ctx.agent} waited"
 
         return wait
@@ -120,18 +120,18 @@ class Waiters:
 
 
 @dataclass
-class Family:
+class AgentSession:
     """A session with a tree of agents, and the tool ``wait`` at which they wait."""
 
     session: Session
     waiters: Waiters
 
-    async def begin(self, *steps: list[Call], answer: str = "The answer.") -> None:
+    async def start_run(self, *steps: list[Call], answer: str = "The answer.") -> None:
         """Start a run, and wait until all agents wait."""
-        assert self.session.chain.submit(work(*steps, answer=answer)).what == "started"
-        await self.quiet()
+        assert self.session.chain.submit(task_of(*steps, answer=answer)).what == "started"
+        await self.wait_blocked()
 
-    async def quiet(self) -> None:
+    async def wait_blocked(self) -> None:
         """Wait until all tasks are blocked."""
         await wait_all_tasks_blocked(0.001)
 
@@ -142,7 +142,7 @@ class Family:
         self.session.addressed[answer.id] = to
         return next(a.agent for a in self.session.chain.lines.waiting if a.id == answer.id)
 
-    async def finish(self) -> events.Result:
+    async def finish_run(self) -> events.Result:
         """Release all agents, and return the result of the run."""
         self.waiters.open.default_factory = _opened
         for gate in self.waiters.open.values():
@@ -163,10 +163,12 @@ class Family:
         return [(b["content"], bool(b.get("is_error"))) for b in blocks]
 
     def interruptions(self, agent: str) -> list[events.UserInterruption]:
+        """Return the events of an agent's delivered lines."""
         return [e for e in self.session.of(events.UserInterruption) if e.agent == agent]
 
     @property
-    def at_work(self) -> list[str]:
+    def active(self) -> list[str]:
+        """The names of the agents that work, in the order of their starts."""
         return [view.name for view in self.session.chain.agents if view.state == "executing"]
 
 
@@ -177,23 +179,23 @@ def _opened() -> trio.Event:
 
 
 @asynccontextmanager
-async def family(
+async def open_agents(
     *,
-    use: Settings | None = None,
-    model: Obedient | None = None,
+    settings: Settings | None = None,
+    model: ObedientModel | None = None,
     tools: Iterable[Tool] = (),
     interactive: bool = False,
     file: MemoryFile | None = None,
-) -> AsyncIterator[Family]:
-    """Open a session whose model does what tasks say, and check the invariants at its end."""
+) -> AsyncIterator[AgentSession]:
+    """Yield a session whose model does what tasks say, and check the invariants at its end."""
     waiters = Waiters()
-    chosen = use or settings(agents=True)
+    chosen = settings or make_settings(agents=True)
     async with open_session(
-        model or Obedient(), tools=[waiters.tool, *tools], use=chosen, interactive=interactive, file=file
+        model or ObedientModel(), tools=[waiters.tool, *tools], settings=chosen, interactive=interactive, file=file
     ) as session:
-        yield Family(session, waiters)
+        yield AgentSession(session, waiters)
     if isinstance(session.file, FullDisk):
         check_full_disk(session)
     else:
         check_invariants(session, max_iterations=chosen.chain().max_iterations)
-    check_silence(session, session.interrupted_at)
+    check_no_late_starts(session, session.interrupted_at)

@@ -13,22 +13,29 @@ from double import check_messages
 
 from chain import events
 from chain.agent.state import MAX_RESULT_CHARS
+from chain.app.replay import Replayed, replay
 from chain.config.load import Settings
 from chain.messages import to_json
 from chain.model import Model, Request
 
-from .asked import check_questions
 from .crashes import check_readable
 from .disks import FullDisk
-from .replays import check_replays
-from .sessions import INTERRUPTED, SKIPPED, Mark, Session, open_session, settings
-from .small_window import ASKS
+from .sessions import INTERRUPTED, SKIPPED, Mark, Session, make_settings, modification_times, open_session
+from .small_window import SUMMARY_REQUEST
 from .states import check_states
-from .users import MARKED
-from .walk import Walk, in_order, walked
+from .users import LINE_MARK
+from .walk import Walk, merge_in_order, walk_session
 
 FINAL = {"delivered", "handled", "returned", "dropped"}
 """The final states of an accepted line."""
+
+DECIDED_BY = {
+    "allowed": {"user", "config"},
+    "refused": {"user", "nobody", "config"},
+    "answered": {"user"},
+    "withdrawn": {"user"},
+}
+"""Who may make each decision."""
 
 REPLAYED_ONE_IN = 6
 """One session in this number is replayed, since a replay takes 4 ms. The length of the journal decides which."""
@@ -41,7 +48,7 @@ def check_invariants(session: Session, *, max_iterations: int = 20) -> None:
     """
     records = session.records
     _check_conservation(session, records)
-    walk = walked(session, records, max_iterations)
+    walk = walk_session(session, records, max_iterations)
     _check_requests(session.model.requests, _shortened(records))
     for agent in walk.agents.values():
         agent.check_kept()
@@ -62,17 +69,19 @@ def check_session(session: Session, max_iterations: int) -> None:
         check_invariants(session, max_iterations=max_iterations)
     elif session.file.room == math.inf and session.of(events.Result)[-1:] and session.result.status != "error":
         check_full_disk(session)
-    check_silence(session, session.interrupted_at)
-    check_heard(session)
+    check_no_late_starts(session, session.interrupted_at)
+    check_used_lines(session)
 
 
 @asynccontextmanager
-async def checked_session(model: Model | str, *, use: Settings | None = None, **options: Any) -> AsyncIterator[Session]:
-    """Open a session as ``open_session`` does, and check it at the end of the block."""
-    use = use or settings()
-    async with open_session(model, use=use, **options) as session:
+async def checked_session(
+    model: Model | str, *, settings: Settings | None = None, **options: Any
+) -> AsyncIterator[Session]:
+    """Yield a session as ``open_session`` does, and check it at the end of the block."""
+    settings = settings or make_settings()
+    async with open_session(model, settings=settings, **options) as session:
         yield session
-    check_session(session, use.chain().max_iterations)
+    check_session(session, settings.chain().max_iterations)
 
 
 async def check_next_run(session: Session) -> None:
@@ -82,7 +91,7 @@ async def check_next_run(session: Session) -> None:
     texts = {event.text for event in session.events[earlier_events:] if isinstance(event, events.ToolResult)}
     assert not texts & {SKIPPED, INTERRUPTED}
     check_invariants(session)
-    check_silence(session, session.interrupted_at)
+    check_no_late_starts(session, session.interrupted_at)
 
 
 def check_full_disk(session: Session) -> None:
@@ -118,7 +127,7 @@ def check_full_disk(session: Session) -> None:
 def _check_acknowledged(session: Session, records: Sequence[dict[str, Any]]) -> None:
     """Check I6: a line was on the disk before its event ``line_queued``."""
     ends: dict[str, int] = {}
-    for item in in_order(session, records):
+    for item in merge_in_order(session, records):
         match item:
             case Mark(what=events.LineQueued(id=id), synced=synced):
                 assert ends[id] <= synced, f"I6: {id} was acknowledged before it was on the disk"
@@ -128,7 +137,7 @@ def _check_acknowledged(session: Session, records: Sequence[dict[str, Any]]) -> 
                 pass
 
 
-def check_silence(session: Session, interrupted_at: list[int]) -> None:
+def check_no_late_starts(session: Session, interrupted_at: list[int]) -> None:
     """Check I4: after an interrupt or the end of a run, no tool and no iteration starts until the next run.
 
     ``interrupted_at`` are the numbers of events that had happened before each interrupt.
@@ -147,11 +156,11 @@ def check_silence(session: Session, interrupted_at: list[int]) -> None:
                 pass
 
 
-def check_heard(session: Session) -> None:
+def check_used_lines(session: Session) -> None:
     """Check that a line that a tool used is delivered, unless it was withdrawn from the conversation."""
-    used = {mark for e in session.of(events.ToolProgress) if "heard" in e.text for mark in MARKED.findall(e.text)}
+    used = {mark for e in session.of(events.ToolProgress) if "heard" in e.text for mark in LINE_MARK.findall(e.text)}
     for receipt in session.chain.lines.receipts:
-        if used.intersection(MARKED.findall(receipt.text)):
+        if used.intersection(LINE_MARK.findall(receipt.text)):
             assert receipt.state in ("delivered", "handled") or receipt.reason in ("refused", "context_full")
 
 
@@ -199,7 +208,7 @@ def _check_requests(requests: Sequence[Request], shortenings: int) -> None:
     conversations: dict[int, list[Request]] = defaultdict(list)
     for request in requests:
         assert all(text.strip() for text in request.tail)
-        if request.messages[-1].text.startswith(ASKS):
+        if request.messages[-1].text.startswith(SUMMARY_REQUEST):
             continue  # the module walk checks the requests for a summary
         conversations[id(request.memory)].append(request)
     for conversation in conversations.values():
@@ -228,7 +237,7 @@ def _check_events(session: Session, records: Sequence[dict[str, Any]], walk: Wal
     if not isinstance(session.file, FullDisk):
         results = [(r["status"], r["iterations"]) for r in records if r["type"] == "result"]
         assert [(e.status, e.iterations) for e in session.of(events.Result)] == results
-        for event, recorded in zip(session.of(events.Result), walk.found, strict=True):
+        for event, recorded in zip(session.of(events.Result), walk.run_results, strict=True):
             partial_results, is_long = list(event.partial_results), sum(map(len, recorded)) > MAX_RESULT_CHARS
             if partial_results and is_long:  # the event has only the latest ones
                 recorded = recorded[-len(partial_results) :]
@@ -261,3 +270,75 @@ def _check_order(records: Sequence[dict[str, Any]]) -> None:
         assert ids == sorted(ids, key=order.__getitem__)
     every_id = [id for ids in delivered.values() for id in ids]
     assert len(every_id) == len(set(every_id)), "no line is delivered twice"
+
+
+def check_questions(session: Session, records: Sequence[dict[str, Any]]) -> None:
+    """Check that each question has one answer, that one is open at a time, and that calls start with approval."""
+    questions = [r for r in records if r["type"] == "question"]
+    answers = {r["id"]: r for r in records if r["type"] == "answer"}
+    assert [r["id"] for r in questions] == [f"Q{n}" for n in range(1, len(questions) + 1)]
+    assert sorted(answers) == sorted(r["id"] for r in questions)
+    assert sum(r["type"] == "answer" for r in records) == len(questions)
+    assert session.chain.questions.open_id is None
+    _check_question_events(session, answers)
+    _check_starts(session, records)
+
+
+def _check_question_events(session: Session, answers: dict[str, dict[str, Any]]) -> None:
+    """Check that the events agree with the records, and that one question is open at a time."""
+    open_id = None
+    emitted: list[str] = []
+    for event in session.of(events.Question, events.Answer):
+        if isinstance(event, events.Question):
+            assert event.id not in emitted
+            assert open_id is None or answers[event.id]["by"] != "user", "one question is open at a time"
+            emitted.append(event.id)
+            open_id = event.id if answers[event.id]["by"] == "user" else open_id
+        else:
+            record = answers[event.id]
+            assert event.id in emitted
+            assert (event.text, event.decision, event.by) == (record["text"], record["decision"], record["by"])
+            assert event.by in DECIDED_BY[event.decision]
+            open_id = None if open_id == event.id else open_id
+    assert sorted(emitted) == sorted(answers)
+    assert len(session.of(events.Answer)) == len(answers)
+
+
+def _check_starts(session: Session, records: Sequence[dict[str, Any]]) -> None:
+    """Check that calls that need approval start only once the answer that allows them is on disk.
+
+    The test tool ``change_file`` needs no approval for the path "none".
+    """
+    tools = {tool.name for tool in session.chain.tools if tool.needs_approval}
+    started = {r["id"] for r in records if r["type"] == "tool_started"}
+    calls = [e for e in session.of(events.ToolCall) if e.id in started and e.name in tools]
+    needs_approval = {call.id for call in calls if call.input.get("path") != "none"}
+    if not needs_approval:
+        return
+    allowed: dict[str, int] = {}
+    approvals: dict[str, str] = {}
+    for item in merge_in_order(session, records):
+        match item:
+            case {"type": "question", "kind": "approval"}:
+                approvals[item["id"]] = item["tool_call_id"]
+            case {"type": "answer", "decision": "allowed"}:
+                allowed[approvals[item["id"]]] = item["end"]
+            case {"type": "tool_started"} if item["id"] in needs_approval:
+                assert item["id"] in allowed, f"{item['name']} starts without approval"
+            case Mark(what=events.ToolCall(id=id), synced=synced) if id in needs_approval:
+                assert allowed[id] <= synced, "the call starts before the answer is on disk"
+            case _:
+                pass
+
+
+def replay_session(session: Session) -> Replayed:
+    """Return the replay of a session with its own settings."""
+    assert session.settings is not None
+    return replay(session.settings, session.file.data.splitlines(keepends=True), tools=session.tools)
+
+
+def check_replays(session: Session) -> None:
+    """Check that a replay finds no difference, unless prompts were changed while the session was open."""
+    if session.settings is not None and modification_times(session.settings) == session.prompts:
+        replayed = replay_session(session)
+        assert replayed.is_same, "\n".join(replayed.rows)

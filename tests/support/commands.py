@@ -9,15 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trio.testing import wait_all_tasks_blocked
-
 from chain.config.commands import find_commands
 from chain.config.load import Settings, load_settings
 from chain.tools.tool import Tool, ToolContext, tool
 from cli.terminal.slash import CommandAnswer, Commands
 
-from .checks import check_invariants
-from .gate import Gate
+from .gate import Gate, finish_run, start_run
 from .sessions import Session, open_session
 
 RULES = """
@@ -34,7 +31,7 @@ async def danger(ctx: ToolContext) -> str:
     return "done"
 
 
-def configured(folder: Path, *, chain_model: str = "test", handler: bool = True) -> Settings:
+def four_model_settings(folder: Path, *, chain_model: str = "test", handler: bool = True) -> Settings:
     """Return settings with two scripted models, a model with an API key, and one without."""
     (folder / "other.yaml").write_text("name: other rules\nrules: [{text: I am the other model.}]")
     (folder / "handler.yaml").write_text("messages: [{role: user, content: 'NOW: ${message}'}]")
@@ -56,10 +53,10 @@ async def commands_of(
     folder: Path, *tools: Tool, rules: str = RULES, **more: Any
 ) -> AsyncIterator[tuple[Session, Commands]]:
     """Yield a session and its slash commands, which get the arguments ``more``."""
-    use = configured(folder)
-    async with open_session(rules, tools=[*tools, danger], use=use, interactive=True) as session:
-        find = partial(find_commands, use, session.chain.workspace, folder / "state")
-        yield session, Commands(session.chain, use, find_custom=find, **more)
+    settings = four_model_settings(folder)
+    async with open_session(rules, tools=[*tools, danger], settings=settings, interactive=True) as session:
+        find = partial(find_commands, settings, session.chain.workspace, folder / "state")
+        yield session, Commands(session.chain, settings, find_custom=find, **more)
 
 
 @asynccontextmanager
@@ -67,18 +64,12 @@ async def busy_commands(folder: Path, *lines: str) -> AsyncIterator[tuple[Sessio
     """Yield a session whose tool runs while these lines are queued. The tool returns at the end of the block."""
     gate = Gate()
     async with commands_of(folder, gate.tool) as (session, commands):
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        for line in lines:
-            session.chain.submit(line)
-        await wait_all_tasks_blocked()
+        await start_run(session, gate, *lines)
         yield session, commands
-        gate.open.set()
-        await session.chain.wait_idle()
-        check_invariants(session, max_iterations=100)
+        await finish_run(session, gate, max_iterations=100)
 
 
-def rows(answer: CommandAnswer) -> list[str]:
+def answer_rows(answer: CommandAnswer) -> list[str]:
     """Return the rows of an answer that only shows text."""
     assert not answer.is_rejected, answer
     assert answer.edit is None

@@ -37,7 +37,7 @@ class ConfigPlace:
         (self.work / "config.yaml").write_text(text)
         return self.load(None, environ, **flags)
 
-    def refusal(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> ConfigError:
+    def load_error(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> ConfigError:
         """Return the error that loading a named file raises."""
         with pytest.raises(ConfigError) as caught:
             self.load_named(text, environ, **flags)

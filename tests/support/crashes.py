@@ -26,7 +26,7 @@ ANSWER = "rules: [{text: Gone on.}]"
 """A model with one answer."""
 
 
-def reopened(data: bytes, model: Model | str = ANSWER, **options: Any) -> AbstractAsyncContextManager[Session]:
+def reopen(data: bytes, model: Model | str = ANSWER, **options: Any) -> AbstractAsyncContextManager[Session]:
     """Resume the session of a journal that may end anywhere. The options are those of ``open_session``."""
     file, read = load_crashed(data)
     return open_session(model, file=file, resume=read, **options)

@@ -103,7 +103,7 @@ class FullDisk(MemoryFile):
 
 
 @contextmanager
-def files_at_most(size: int) -> Iterator[None]:
+def limit_file_size(size: int) -> Iterator[None]:
     """Limit the size of files. A write beyond it is cut short by the operating system, and the next one fails."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))

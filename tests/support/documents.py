@@ -8,9 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .house import ROOT
-from .program import run_program
+from chain.config import yamlfile
+from chain.providers.scripted import reader
+from chain.providers.scripted.rules import RuleFile
 
+from .program import run_program
+from .project import ROOT
+
+PROMPTS = ROOT / "prompts"
 REFERENCE = ROOT / "cli" / "help"
 
 
@@ -37,3 +42,9 @@ def run(*argv: str, cwd: Path, home: Path) -> subprocess.CompletedProcess[str]:
     """Run Python with a home of its own and no API key."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
     return run_program([sys.executable, *argv], cwd=cwd, env=environ, stdin=subprocess.DEVNULL, text=True)
+
+
+def offline_rules() -> RuleFile:
+    """Return the rules without their delays."""
+    text = (PROMPTS / "offline_model.yaml").read_text(encoding="utf-8")
+    return reader.read_rules(yamlfile.parse(text.replace("delay_s: 0.01", "delay_s: 0"), "offline_model.yaml"))

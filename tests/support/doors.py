@@ -99,8 +99,8 @@ class OpenDoor:
 
 
 @asynccontextmanager
-async def opened_door(session: Session, folder: Path) -> AsyncIterator[OpenDoor]:
-    """Open the side door of a session in a state folder, for the block."""
+async def open_door(session: Session, folder: Path) -> AsyncIterator[OpenDoor]:
+    """Yield the side door of a session, which is open in a state folder until the end of the block."""
     async with trio.open_nursery() as nursery:
         async with side_door(session.chain, folder, {}) as problem:
             assert not problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,8 @@ from cli.acp.rpc import RpcError
 from cli.acp.wire import Wire
 from cli.input.splitter import RawLine
 from cli.outbox import ROOM, Outbox
+
+from .project import ROOT
 
 RULES = r"""
 rules:
@@ -266,7 +268,7 @@ def opener(
 
 
 @asynccontextmanager
-async def uninitialized(opener: SessionOpener) -> AsyncIterator[Editor]:
+async def open_uninitialized_editor(opener: SessionOpener) -> AsyncIterator[Editor]:
     """Yield an editor whose agent serves it until the end of the block."""
     sender, receiver = trio.open_memory_channel[RawLine](1_000)
     editor = Editor(sender)
@@ -288,8 +290,25 @@ async def uninitialized(opener: SessionOpener) -> AsyncIterator[Editor]:
 
 
 @asynccontextmanager
-async def connected(opener: SessionOpener, **features: object) -> AsyncIterator[Editor]:
+async def open_editor(opener: SessionOpener, **features: object) -> AsyncIterator[Editor]:
     """Yield an editor that has initialized its connection with these parameters."""
-    async with uninitialized(opener) as editor:
+    async with open_uninitialized_editor(opener) as editor:
         await editor.initialize(**features)
         yield editor
+
+
+def configure_client(home: Path) -> Sequence[str]:
+    """Write a configuration for the real ``chain acp``. Return the options that select it."""
+    config = home / "config.yaml"
+    script = f"{ROOT}/tests/support/acp_rules.yaml"
+    config.write_text(f"""
+models:
+  default: test
+  definitions:
+    test: {{provider: scripted, script: {script}}}
+    other: {{provider: scripted, script: {script}}}
+chains:
+  default: {{model: test, system_prompt: null, tools: [todo, files, edit, ask]}}
+  review: {{model: other, system_prompt: null, tools: [todo, files]}}
+""")
+    return ["--config", str(config)]

@@ -18,7 +18,7 @@ from chain.tools.tool import Preview, Tool, ToolContext, ToolOutput, tool
 
 from .clock import pass_time
 from .models import Step
-from .sessions import Session, at, open_session, wait_quiet
+from .sessions import Session, call_at_event, open_session, wait_quiet
 from .trees import TREE_TOOLS, Tree, TreeModel, tree_settings
 
 START = 1_795_392_529.0
@@ -88,7 +88,7 @@ TOOLS: list[Tool] = [*[t for t in TREE_TOOLS if t is not ask_user_question], ask
 TOOLS += [read_reports, mend, ledger]
 
 
-def does(text: str, *calls: tuple[str, dict[str, Any]]) -> Step:
+def reply_with(text: str, *calls: tuple[str, dict[str, Any]]) -> Step:
     """Return a reply with these calls."""
     blocks: list[Block] = [Text(text)] if text else []
     blocks += [ToolCall(f"c{n}", name, input) for n, (name, input) in enumerate(calls)]
@@ -97,48 +97,54 @@ def does(text: str, *calls: tuple[str, dict[str, Any]]) -> Step:
 
 _TREE = {
     FIRST: [
-        does(
+        reply_with(
             "I make a plan first.",
             ("plan_set_tasks", {"tasks": ["read the reports", "check the totals", "mend what is wrong"]}),
         ),
-        does(
+        reply_with(
             "Two helpers can read side by side.",
             ("explore", {"task": "read the reports of this year"}),
             ("agent", {"task": "read the reports of last year, and have the ledger checked"}),
         ),
-        does("", ("ledger", {"fails": True}), ("read_reports", {"folder": "reports/2026"}), ("slow", {"seconds": 9})),
-        does("Now the repairs.", ("mend", {"path": "reports/march.md", "new": "The total is 1,240."})),
-        does("", ("mend", {"path": "reports/april.md", "new": "x" * 300})),
-        does("", ("ask_user_question", {"question": "Which name signs April?", "options": ["The office", "Ida"]})),
-        does("", ("plan_mark_done", {"task_number": 1}), ("plan_mark_failed", {"task_number": 2, "reason": "no data"})),
+        reply_with(
+            "", ("ledger", {"fails": True}), ("read_reports", {"folder": "reports/2026"}), ("slow", {"seconds": 9})
+        ),
+        reply_with("Now the repairs.", ("mend", {"path": "reports/march.md", "new": "The total is 1,240."})),
+        reply_with("", ("mend", {"path": "reports/april.md", "new": "x" * 300})),
+        reply_with(
+            "", ("ask_user_question", {"question": "Which name signs April?", "options": ["The office", "Ida"]})
+        ),
+        reply_with(
+            "", ("plan_mark_done", {"task_number": 1}), ("plan_mark_failed", {"task_number": 2, "reason": "no data"})
+        ),
         Step((Text(TABLE),), delay_s=5.0),  # a line cuts it, and it is given again
     ],
     "read the reports of this year": [
-        does("I read them.", ("read_reports", {"folder": "reports/2026", "seconds": 4.0})),
-        does("", ("watch", {"seconds": 1.5}), ("watch", {"seconds": 2.5})),
+        reply_with("I read them.", ("read_reports", {"folder": "reports/2026", "seconds": 4.0})),
+        reply_with("", ("watch", {"seconds": 1.5}), ("watch", {"seconds": 2.5})),
         Step((Text("This year has **40** reports."),), delay_s=1.0),
     ],
     "read the reports of last year, and have the ledger checked": [
-        does("", ("read_reports", {"folder": "reports/2025", "seconds": 3.0})),
-        does("", ("explore", {"task": "check the ledger of March"})),
+        reply_with("", ("read_reports", {"folder": "reports/2025", "seconds": 3.0})),
+        reply_with("", ("explore", {"task": "check the ledger of March"})),
         Step((Text("Last year is complete, and the ledger agrees."),), delay_s=1.0),
     ],
     "check the ledger of March": [
-        does("", ("ledger", {"seconds": 5.0})),
+        reply_with("", ("ledger", {"seconds": 5.0})),
         Step((Text("The ledger says 1,240."),), delay_s=1.0),
     ],
     SECOND: [
-        does("I look for the template.", ("slow", {"seconds": 4}), ("ledger", {})),
-        does("", ("slow", {"seconds": 30}), ("look", {})),
+        reply_with("I look for the template.", ("slow", {"seconds": 4}), ("ledger", {})),
+        reply_with("", ("slow", {"seconds": 30}), ("look", {})),
         Step((Text("Unreached."),)),
     ],
-    THIRD: [does("I begin.", ("agent", {"task": "translate the text"})), Step((Text("Unreached."),))],
-    "translate the text": [does("", ("slow", {"seconds": 40})), Step((Text("Unreached."),))],
+    THIRD: [reply_with("I begin.", ("agent", {"task": "translate the text"})), Step((Text("Unreached."),))],
+    "translate the text": [reply_with("", ("slow", {"seconds": 40})), Step((Text("Unreached."),))],
 }
 
 
 @dataclass(frozen=True)
-class Eventful:
+class EventfulSession:
     """The session's events, with times of the test clock, and its journal."""
 
     events: tuple[events.Event, ...]
@@ -146,15 +152,15 @@ class Eventful:
 
 
 @cache
-def eventful() -> Eventful:
+def eventful_session() -> EventfulSession:
     """Play the session once, and return it."""
     return trio.run(_play, clock=MockClock(autojump_threshold=0))
 
 
-async def _play() -> Eventful:
+async def _play() -> EventfulSession:
     emitted: list[events.Event] = []
-    use = tree_settings(max_iterations=20, worker=4, explore=6)
-    async with open_session(TreeModel(Tree(dict(_TREE))), tools=TOOLS, use=use) as session:
+    settings = tree_settings(max_iterations=20, worker=4, explore=6)
+    async with open_session(TreeModel(Tree(dict(_TREE))), tools=TOOLS, settings=settings) as session:
         began = trio.current_time()
         session.chain.listen(lambda event: emitted.append(replace(event, time=START + trio.current_time() - began)))
         _steer(session)
@@ -170,7 +176,7 @@ async def _play() -> Eventful:
                 session.chain.submit(THIRD)
                 await wait_quiet(session)
         journal = bytes(session.file.data)
-    return Eventful(tuple(emitted), journal)
+    return EventfulSession(tuple(emitted), journal)
 
 
 def _steer(session: Session) -> None:
@@ -178,21 +184,21 @@ def _steer(session: Session) -> None:
     submit = session.chain.submit
 
     def submit_at(text: str, kind: type[events.Event], nth: int = 1, **fields: Any) -> None:
-        at(session, kind, lambda: submit(text), nth, **fields)
+        call_at_event(session, kind, lambda: submit(text), nth, **fields)
 
     submit_at("look at the appendix as well", events.ToolCall, agent="explore-1", name="read_reports")
     submit_at("todo: add thank the office", events.ToolCall, agent="main", name="ledger")
     submit_at("!skip the slow part, <b>please</b> & thank you", events.ToolCall, agent="main", name="read_reports")
     submit_at("how far are you?", events.Answer, id="Q1")
-    at(
+    call_at_event(
         session,
         events.IterationStarted,
-        lambda: at(session, events.TextDelta, lambda: submit("!!shorter, and in a table")),
+        lambda: call_at_event(session, events.TextDelta, lambda: submit("!!shorter, and in a table")),
         agent="main",
         iteration=8,
     )
     submit_at("stop", events.ToolCall, 2, agent="main", name="slow")
-    at(session, events.ToolCall, session.interrupt, agent="agent-2", name="slow")
+    call_at_event(session, events.ToolCall, session.interrupt, agent="agent-2", name="slow")
 
 
 def _answer(session: Session, nursery: trio.Nursery) -> None:
@@ -214,7 +220,7 @@ _NAMED = frozenset({"point", "status", "decision", "by", "state", "origin", "urg
 
 def with_text(text: str) -> list[events.Event]:
     """Return the session's events with ``text`` before every text and name of models, tools, files and users."""
-    return [_with_text(event, text) for event in eventful().events]
+    return [_with_text(event, text) for event in eventful_session().events]
 
 
 def _with_text(event: Any, text: str) -> Any:

@@ -24,15 +24,15 @@ EXAMPLES = {"short": 5, "full": 100, "ci": 100, "long": 1_000}
 
 
 def sharded(
-    max_examples: int, *strategies: SearchStrategy[Any], shards: int = 10
+    total: int, *strategies: SearchStrategy[Any], shards: int = 10
 ) -> Callable[[Callable[..., None]], Callable[[int], None]]:
-    """Divide a property test into shards, which can run on different cores, with ``max_examples`` in total."""
+    """Divide a property test into shards, which can run on different cores, with ``total`` examples in a full run."""
     shards = 1 if IS_SHORT else shards
 
     def decorate(test: Callable[..., None]) -> Callable[[int], None]:
         @pytest.mark.parametrize("shard", range(shards))
         def run(shard: int) -> None:
-            part = trying(max_examples // shards)(hypothesis.given(*strategies)(test))
+            part = max_examples(total // shards)(hypothesis.given(*strategies)(test))
             # Derandomized examples must differ between the parts.
             (hypothesis.seed(shard)(part) if hypothesis.settings().derandomize else part)()
 
@@ -43,9 +43,9 @@ def sharded(
     return decorate
 
 
-def trying(max_examples: int) -> hypothesis.settings:
-    """Return the settings of a property test that tries ``max_examples`` in a full run."""
-    examples = max(max_examples * EXAMPLES[PROFILE] // EXAMPLES["full"], 3)
+def max_examples(in_full_run: int) -> hypothesis.settings:
+    """Return the settings of a property test with this number of examples in a full run."""
+    examples = max(in_full_run * EXAMPLES[PROFILE] // EXAMPLES["full"], 3)
     return hypothesis.settings(max_examples=min(examples, EXAMPLES["short"]) if IS_SHORT else examples)
 
 
@@ -59,8 +59,8 @@ async def count_once(scenario: object, count: Callable[[], Awaitable[int]]) -> i
     return _counts[scenario]
 
 
-def some(cases: Sequence[T], every: int = 5) -> list[T]:
-    """Return all cases; in the short run only one in ``every``, and the last."""
+def sample_in_short_run(cases: Sequence[T], every: int = 5) -> list[T]:
+    """Return all cases; in the short run, one in ``every`` and the last."""
     return [*cases[:-1:every], *cases[-1:]] if IS_SHORT else list(cases)
 
 
@@ -69,6 +69,6 @@ def first_in_short_run(cases: Sequence[T]) -> Sequence[T]:
     return cases[:1] if IS_SHORT else cases
 
 
-def fewer(number: int, *, divided_by: int) -> int:
+def divide_in_short_run(number: int, *, divided_by: int) -> int:
     """Return the number; in the short run the quotient, and at least 1."""
     return max(number // divided_by, 1) if IS_SHORT else number

@@ -18,7 +18,7 @@ USERS = sorted({os.geteuid(), NOBODY if os.geteuid() == 0 else os.geteuid()})
 """The ids of the users as whom tests run programs: the current one, and an unprivileged one if that is root."""
 
 
-def needs(*protections: str) -> pytest.MarkDecorator:
+def skip_without(*protections: str) -> pytest.MarkDecorator:
     """Return a mark that skips a test if this machine lacks one of these protections."""
     lacking = [name for name in protections if not getattr(PROTECTIONS, name)]
     return pytest.mark.skipif(bool(lacking), reason=f"this machine does not support {', '.join(lacking)}")

@@ -52,43 +52,43 @@ class Gates:
         self._reached: defaultdict[str, trio.Event] = defaultdict(trio.Event)
         self._open: defaultdict[str, trio.Event] = defaultdict(trio.Event)
         self.is_open = is_open
-        self.did: list[str] = []
+        self.log: list[str] = []
         """The log of the gates, in order: ``+NAME`` reached, ``-NAME`` passed, ``!NAME`` cancelled there."""
-        self.heard: list[tuple[str, str]] = []
+        self.adjustments: list[tuple[str, str]] = []
         """The adjustments that ``tour`` received at its safe points, in order."""
-        self.let(*names)
+        self.open(*names)
 
-    def let(self, *names: str) -> None:
+    def open(self, *names: str) -> None:
         """Open these gates."""
         for name in names:
             self._open[name].set()
 
-    def let_all(self) -> None:
+    def open_all(self) -> None:
         """Open all gates, also future ones."""
         self.is_open = True
-        self.let(*self._open)
+        self.open(*self._open)
 
-    async def reached(self, name: str) -> None:
+    async def wait_reached(self, name: str) -> None:
         """Wait until a tool waits at this gate."""
         await self._reached[name].wait()
         await wait_all_tasks_blocked()
 
     @property
-    def begun(self) -> list[str]:
+    def reached_names(self) -> list[str]:
         """The gates that were reached, in order."""
-        return [entry.removeprefix("+") for entry in self.did if entry.startswith("+")]
+        return [entry.removeprefix("+") for entry in self.log if entry.startswith("+")]
 
-    async def work(self, at: str) -> str:
+    async def wait_at(self, at: str) -> str:
         """Wait at a gate, as a tool does."""
-        self.did.append(f"+{at}")
+        self.log.append(f"+{at}")
         self._reached[at].set()
         try:
             if not self.is_open:
                 await self._open[at].wait()
         except trio.Cancelled:
-            self.did.append(f"!{at}")
+            self.log.append(f"!{at}")
             raise
-        self.did.append(f"-{at}")
+        self.log.append(f"-{at}")
         return f"seen {at}"
 
     @property
@@ -96,16 +96,16 @@ class Gates:
         @tool(timeout_s=10_000)
         async def gate(ctx: ToolContext, at: str) -> str:
             """Wait at a gate."""
-            await self.work(at)
+            await self.wait_at(at)
             return f"{at} is done"
 
         @tool(timeout_s=10_000)
         async def tour(ctx: ToolContext, places: int) -> str:
             """Visit places, with a safe point before each."""
             for n in range(1, places + 1):
-                await self.work(f"place {n}")
+                await self.wait_at(f"place {n}")
                 guidance = await ctx.safe_point(f"before_source:{n}")
-                self.heard += [(a.type, a.value) for a in guidance.adjustments]
+                self.adjustments += [(a.type, a.value) for a in guidance.adjustments]
                 if guidance.stop:
                     return f"[{n - 1} visited, {places - n + 1} skipped]"
             return f"[{places} visited, 0 skipped]"
@@ -113,51 +113,51 @@ class Gates:
         @tool
         async def wait(ctx: ToolContext, at: str) -> str:
             """Wait."""
-            await self.work(at)
+            await self.wait_at(at)
             return f"waited {at}"
 
         @tool(read_only=True)
         async def look(ctx: ToolContext, at: str) -> str:
             """Look at something."""
-            return await self.work(at)
+            return await self.wait_at(at)
 
         @tool
         async def change(ctx: ToolContext, at: str) -> str:
             """Change something."""
-            return await self.work(at)
+            return await self.wait_at(at)
 
         return [gate, tour, wait, look, change]
 
 
-async def begin(session: Session, gates: Gates, gate: str, *lines: str) -> None:
-    """Start a run, and send lines while its tool waits at the gate."""
+async def start_run(session: Session, gates: Gates, gate: str, *lines: str) -> None:
+    """Start a run, and queue lines while its tool waits at the gate."""
     assert session.chain.submit("Do the task").what == "started"
-    await gates.reached(gate)
+    await gates.wait_reached(gate)
     for line in lines:
         assert session.chain.submit(line).what == "queued"
     await wait_all_tasks_blocked()
 
 
-async def finish(session: Session, gates: Gates, *, max_iterations: int = 20) -> events.Result:
-    """Open all gates, and wait for the end of the run."""
-    gates.let("a", "b", "c", *(f"place {n}" for n in range(1, 4)))
+async def finish_run(session: Session, gates: Gates, *, max_iterations: int = 20) -> events.Result:
+    """Open the gates of the rules above, wait for the end of the run, check the invariants, and return the result."""
+    gates.open("a", "b", "c", *(f"place {n}" for n in range(1, 4)))
     await session.chain.wait_idle()
     check_invariants(session, max_iterations=max_iterations)
     return session.result
 
 
-def results(session: Session, request: int = -1) -> list[str]:
-    """Return the tool results in a request."""
-    return [r.text for m in session.model.requests[request].messages for r in m.results]
+def sent_results(session: Session) -> list[str]:
+    """Return the tool results in the last request."""
+    return [r.text for m in session.model.requests[-1].messages for r in m.results]
 
 
-def started(session: Session) -> list[str]:
+def started_gates(session: Session) -> list[str]:
     """Return the gates of the calls whose starts are recorded."""
     calls = {e.id: e.input["at"] for e in session.of(events.ToolCall)}
     return [calls[r["id"]] for r in session.records if r["type"] == "tool_started"]
 
 
-async def tick(clock: MockClock, seconds: float = 10) -> None:
+async def advance(clock: MockClock, seconds: float = 10) -> None:
     """Advance the clock in one step."""
     await wait_all_tasks_blocked()
     clock.jump(seconds)

@@ -55,6 +55,6 @@ class PrintingSession(HeadlessSession):
         return [json.loads(row) for row in self.stdout.splitlines()]
 
 
-def line(text: str, id: str = "", **more: object) -> dict[str, Any]:
+def line_object(text: str, id: str = "", **more: object) -> dict[str, Any]:
     """Return the JSON object that submits a line."""
     return {"type": "line", "text": text, **({"id": id} if id else {}), **more}

@@ -118,6 +118,7 @@ PAGES = {
 
 @asynccontextmanager
 async def http_server() -> AsyncIterator[HttpServer]:
+    """Yield a server on a free port of 127.0.0.1."""
     server = HttpServer()
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")

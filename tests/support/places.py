@@ -16,15 +16,14 @@ from chain.config.load import Settings
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.tools.tool import Tool
 
-from .sessions import Recorder, settings
+from .sessions import RecordingModel, make_settings
 
 
 @dataclass
 class Place:
     """A workspace and a state folder.
 
-    ``rules`` is the text of the model's rule file. ``id`` is that of the last session, and ``heard`` are the events of
-    all sessions.
+    ``rules`` is the text of the model's rule file. ``id`` is that of the last session.
     """
 
     workspace: Path
@@ -32,18 +31,19 @@ class Place:
     rules: str
     tools: Sequence[Tool] = ()
     allow: str = ""
-    use: Settings | None = None
+    settings: Settings | None = None
     id: str = ""
-    heard: list[events.Event] = field(default_factory=list)
-    model: Recorder = field(init=False)
+    all_events: list[events.Event] = field(default_factory=list)
+    """The events of all sessions."""
+    model: RecordingModel = field(init=False)
     _news: Wakeup = field(default_factory=Wakeup)
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[Chain]:
-        """Open a session. The options are those of ``open_chain``."""
-        self.model = Recorder(ScriptedModel.parse(self.rules))
+        """Yield the chain of a new session. The options are those of ``open_chain``."""
+        self.model = RecordingModel(ScriptedModel.parse(self.rules))
         async with open_chain(
-            self.use or settings(allow=self.allow),
+            self.settings or make_settings(allow=self.allow),
             workspace=self.workspace,
             state=self.state,
             model=self.model,
@@ -56,12 +56,12 @@ class Place:
             yield chain
 
     def _hear(self, event: events.Event) -> None:
-        self.heard.append(event)
+        self.all_events.append(event)
         self._news.set()
 
     async def wait_for(self, kind: type[events.Event]) -> None:
         """Wait until an event of this type has been emitted."""
-        while not any(isinstance(event, kind) for event in self.heard):
+        while not any(isinstance(event, kind) for event in self.all_events):
             await self._news.wait()
 
     async def ask(self, chain: Chain, *queries: str) -> str:
@@ -73,8 +73,8 @@ class Place:
 
     @property
     def results(self) -> list[str]:
-        return [event.text for event in self.heard if isinstance(event, events.ToolResult)]
+        return [event.text for event in self.all_events if isinstance(event, events.ToolResult)]
 
     @property
     def notices(self) -> list[str]:
-        return [event.message for event in self.heard if isinstance(event, events.Notice)]
+        return [event.message for event in self.all_events if isinstance(event, events.Notice)]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import trio
 
-from .house import ROOT
+from .project import ROOT
 
 DEADLINE_S = 60.0
 """Seconds that a command may take. It ends earlier unless the test fails."""
@@ -26,27 +26,26 @@ NOBODY = 65534
 _ROUND_S = 0.005
 
 
-def marked(mark: str) -> list[int]:
-    """Return the pids of the processes with this text in their environment, which all descendants inherit."""
+def pids_with(mark: str, file: str = "environ") -> list[int]:
+    """Return the pids of the processes with this text in their environment, which all descendants inherit.
+
+    ``file`` is the file in the folder of a process that has the text, such as ``cmdline``.
+    """
     pids = []
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                environ = Path("/proc", name, "environ").read_bytes()
-            except OSError:
-                continue  # it has ended
-            if mark.encode() in environ:
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):  # the process has ended
+            if mark.encode() in Path("/proc", name, file).read_bytes():
                 pids.append(int(name))
     return pids
 
 
-def until(condition: Callable[[], object]) -> None:
+def block_until(condition: Callable[[], object]) -> None:
     """Block until the condition holds."""
     while not condition():
         time.sleep(_ROUND_S)
 
 
-async def until_async(condition: Callable[[], object]) -> None:
+async def wait_until(condition: Callable[[], object]) -> None:
     """Wait until the condition holds, while other tasks run."""
     while not condition():  # noqa: ASYNC110 - another process sends no event
         await trio.sleep(_ROUND_S)
@@ -60,7 +59,10 @@ def python_of(user: int) -> str:
             if (
                 candidate
                 and subprocess.run(
-                    [candidate, "-c", "import trio, chain"], stderr=subprocess.DEVNULL, check=False, **as_user(user)
+                    [candidate, "-c", "import trio, chain"],
+                    stderr=subprocess.DEVNULL,
+                    check=False,
+                    **user_options(user),
                 ).returncode
                 == 0
             ):
@@ -68,7 +70,7 @@ def python_of(user: int) -> str:
     pytest.skip("no Python that another user may run")
 
 
-def as_user(user: int) -> dict[str, Any]:
+def user_options(user: int) -> dict[str, Any]:
     """Return the arguments of ``subprocess`` for a Python that another user starts."""
     packages = next(path for path in sys.path if path.endswith("site-packages"))
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT}/tests:{packages}", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -79,5 +81,10 @@ def as_user(user: int) -> dict[str, Any]:
 def run_python(user: int, *args: str) -> str:
     """Run Python as a user to its end, and return what it printed."""
     return subprocess.run(
-        [python_of(user), *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, **as_user(user)
+        [python_of(user), *args],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+        **user_options(user),
     ).stdout

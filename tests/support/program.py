@@ -13,10 +13,10 @@ from typing import Any
 
 from cli.main import main
 
-from .house import ROOT
+from .project import ROOT
 
 
-def environ(home: Path, more: Mapping[str, str | None]) -> dict[str, str]:
+def make_environ(home: Path, more: Mapping[str, str | None]) -> dict[str, str]:
     """Return an environment with this home and a full terminal, and without API keys."""
     defaults = {
         "PATH": os.environ["PATH"],
@@ -38,7 +38,7 @@ def gates(home: Path) -> Path:
     return folder
 
 
-def program(*args: str) -> list[str]:
+def program_command(*args: str) -> list[str]:
     """Return the command line of the ``chain`` program with the tools of the tests."""
     return [sys.executable, str(ROOT / "tests/support/terminal_program.py"), *args]
 
@@ -86,7 +86,7 @@ def call_at_home(
     home: Path, *args: str, stdin: str | bytes | int = b"", stdout: int | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Call the program in its home folder, with these variables."""
-    return call_program(*args, cwd=home, environ=environ(home, variables), stdin=stdin, stdout=stdout)
+    return call_program(*args, cwd=home, environ=make_environ(home, variables), stdin=stdin, stdout=stdout)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from cli.terminal.terminal_session import TerminalSession
 
 from .disks import MemoryFile
 from .gate import Gate
-from .sessions import Session, open_session, settings
+from .sessions import Session, make_settings, open_session
 
 PLAIN = TerminalStyle(color=False, ascii=False)
 
@@ -129,11 +129,11 @@ async def open_terminal_session(
 
     ``file`` is its journal, and ``resume`` a session that was read from this journal.
     """
-    gate, screen, limits = Gate(), RecordedScreen(), settings(max_iterations=max_iterations)
-    opening = open_session(RULES, tools=[gate.tool], interactive=True, use=limits, file=file, resume=resume)
+    gate, screen, limits = Gate(), RecordedScreen(), make_settings(max_iterations=max_iterations)
+    opening = open_session(RULES, tools=[gate.tool], interactive=True, settings=limits, file=file, resume=resume)
     async with opening as session, trio.open_nursery() as nursery:
         display = Display(screen, PLAIN, None, None)
-        terminal = TerminalSession(session.chain, Commands(session.chain, session.use), Owner(), display)
+        terminal = TerminalSession(session.chain, Commands(session.chain, session.settings), Owner(), display)
         nursery.start_soon(terminal.run)
         await wait_all_tasks_blocked()
         yield terminal, screen, gate, session

@@ -51,6 +51,7 @@ instructions: []
 
 
 def free_port() -> int:
+    """Return a port of 127.0.0.1 that is free now."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
@@ -119,7 +120,7 @@ def has_tls() -> bool:
 
 @contextmanager
 def own_redis(folder: Path, options: Sequence[str] = SAFE, program: str | None = PROGRAM) -> Iterator[OwnRedis]:
-    """Start a server for the block."""
+    """Yield a server that runs until the end of the block."""
     server = OwnRedis(folder, options, program)
     try:
         yield server

@@ -1,11 +1,24 @@
-"""Checks and comparisons of shown rows."""
+"""Renderers as the front ends create them, and checks and comparisons of shown rows.
 
+``Renderer`` itself shows the progress of a headless run.
+"""
+
+import cProfile
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeAlias
 
+from chain.events import Event
 from chain.text.plain import sanitize
+from cli.show.renderer import Renderer
 from cli.show.text_rows import columns
+
+MakeRenderer: TypeAlias = Callable[..., Renderer]
+
+prompt_renderer = partial(Renderer, streams=True, collapses=True)
+terminal_renderer = partial(Renderer, streams=True)
 
 _SGR = re.compile(r"\x1b\[[0-9;]+m")
 
@@ -37,7 +50,7 @@ def check_order(text: str, parts: Iterable[str]) -> None:
         assert at >= 0, part
 
 
-def without_chance(transcript: str) -> list[str]:
+def without_varying_parts(transcript: str) -> list[str]:
     """Return the rows without times, session ids and the sizes of files, which differ in each run.
 
     Rows of files that are read in parallel are sorted.
@@ -49,3 +62,26 @@ def without_chance(transcript: str) -> list[str]:
     rows = re.sub(r"\d{8}-\d{6}-\w{6}", "ID", transcript).split("\n")
     groups = itertools.groupby(rows, key=lambda row: row.startswith(("→ read_file", "✓ read_file")))
     return [row for is_reading, group in groups for row in (sorted(group) if is_reading else group)]
+
+
+def rows_of(renderer: Renderer, *stream: Event) -> list[str]:
+    """Return the rows of events, without colours."""
+    return [without_colours(row) for event in stream for row in renderer.rows(event)]
+
+
+def tail_of(renderer: Renderer) -> list[str]:
+    """Return the unsettled rows, without colours."""
+    return [without_colours(row) for row in renderer.tail.split("\n")] if renderer.tail else []
+
+
+def rows_and_tail(*stream: Event, width: int = 80) -> tuple[list[str], list[str]]:
+    """Return the rows of events above a prompt, and the unsettled rows, without colours."""
+    renderer = prompt_renderer(color=False, ascii=False, width=width)
+    return rows_of(renderer, *stream), tail_of(renderer)
+
+
+def count_calls(work: Callable[[], object]) -> int:
+    """Return the number of functions that ``work`` calls, including those of the interpreter."""
+    profile = cProfile.Profile()
+    profile.runcall(work)
+    return sum(entry.callcount for entry in profile.getstats())

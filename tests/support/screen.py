@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import pyte
 
 from .emulator import Emulator
-from .program import environ, gates, start_program
+from .program import gates, make_environ, start_program
 
 XTERM = {"XTERM_VERSION": "XTerm(379)"}
 """The environment of a terminal that cuts its rows when it becomes narrower."""
@@ -81,7 +81,7 @@ class Screen:
                 stdin=slave,
                 stdout=slave,
                 stderr=slave,
-                env=environ(home, {**({} if reflows else XTERM), **(env or {})}),
+                env=make_environ(home, {**({} if reflows else XTERM), **(env or {})}),
                 cwd=cwd or home,
             )
         except BaseException:
@@ -211,8 +211,8 @@ class Screen:
                 else:
                     self._read(TICK_S)
 
-    def open_gate(self, name: str, text: str = "opened") -> None:
-        """Wait for the tool at a gate, and let it return the text."""
+    def open_gate(self, name: str) -> None:
+        """Wait for the tool at a gate, and let it return."""
         path = gates(self.home) / name
         with self._shown_with_failures(name):
             while True:
@@ -223,7 +223,7 @@ class Screen:
                         raise
                 else:
                     with os.fdopen(gate, "w") as file:
-                        file.write(text)
+                        file.write("opened")
                     return
                 assert not self._is_over, "the program has ended"
                 self._read(TICK_S)
@@ -236,7 +236,7 @@ class Screen:
         self._seen = None
         self._set_size(rows, columns)
 
-    def kill(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the program."""
         self.process.send_signal(number)
 
@@ -277,7 +277,7 @@ class Screen:
         return bool(termios.tcgetattr(self._terminal)[3] & termios.ISIG)
 
     @property
-    def echoes(self) -> bool:
+    def is_echoing(self) -> bool:
         """Whether the terminal echoes input."""
         return bool(termios.tcgetattr(self._terminal)[3] & termios.ECHO)
 

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ from chain.tools.mcp.servers import LaunchEnvironment, Servers
 from chain.tools.processes import guarded
 from chain.tools.processes.guarded import Guard
 
-from .processes import until_async
-from .steered import tool_context
+from .contexts import tool_context
+from .processes import pids_with, wait_until
 
 PROGRAM = Path(__file__).parent / "hostile_server.py"
 
 
-def without_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def remove_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the timeouts of servers, so that no test depends on their speed. Imports the slow client of ``mcp``."""
     from chain.tools.mcp import connection
 
@@ -47,10 +47,12 @@ def entry_of(log: Path, *acts: str) -> dict[str, Any]:
 
 
 def server(entry: dict[str, Any], name: str = "h", *, is_found: bool = False) -> ToolServer:
+    """Return the server that this entry of a configuration defines."""
     return read_server(name, yamlfile.parse(json.dumps(entry), "test.yaml"), is_found=is_found)
 
 
 def hostile_server(log: Path, *acts: str, name: str = "h", trust_hints: bool = False) -> ToolServer:
+    """Return the server ``hostile_server.py`` with these acts."""
     return server({**entry_of(log, *acts), "trust_hints": trust_hints}, name)
 
 
@@ -59,9 +61,9 @@ def log_rows(log: Path) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
-async def until_logged(log: Path, row: str, times: int = 1) -> None:
-    """Wait until the log has a row this many times."""
-    await until_async(lambda: log_rows(log).count(row) >= times)
+async def until_logged(log: Path, row: str) -> None:
+    """Wait until the log has a row."""
+    await wait_until(lambda: row in log_rows(log))
 
 
 def daemon_pids(log: Path) -> list[int]:
@@ -70,17 +72,13 @@ def daemon_pids(log: Path) -> list[int]:
 
 
 def live_daemons(log: Path) -> list[int]:
+    """Return the pids of those processes that still run."""
     return [pid for pid in daemon_pids(log) if Path(f"/proc/{pid}").exists()]
 
 
 def server_pids(log: Path) -> list[int]:
     """Return the pids of the server that writes this log and of its daemons."""
-    pids = []
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        with suppress(OSError):  # the process has ended
-            if str(log).encode() in Path("/proc", name, "cmdline").read_bytes():
-                pids.append(int(name))
-    return pids
+    return pids_with(str(log), "cmdline")
 
 
 class RunningServers:
@@ -106,6 +104,7 @@ class RunningServers:
 
 @asynccontextmanager
 async def run_servers(workspace: Path, *servers: ToolServer) -> AsyncIterator[RunningServers]:
+    """Yield these servers, which run until the end of the block."""
     guard, notices = Guard(), list[str]()
     folder, environ = workspace / "servers", dict(os.environ)
     environment = LaunchEnvironment(guard, workspace, folder, environ, environ, frozenset())

@@ -24,7 +24,7 @@ from chain.session.resume import LoadedSession, Resumed
 from chain.tools.tool import Tool
 
 from .disks import MemoryFile
-from .states import is_chosen, watch_states
+from .states import should_watch, watch_states
 
 SKIPPED = "[Skipped: user interrupted]"
 INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
@@ -40,7 +40,7 @@ class Mark:
 
 
 @dataclass
-class Recorder:
+class RecordingModel:
     """A model that records each request and passes it to another model."""
 
     inner: Model
@@ -90,7 +90,7 @@ class Session:
     """An open chain, its requests, events and journal."""
 
     chain: Chain
-    model: Recorder
+    model: RecordingModel
     file: MemoryFile
     interactive: bool = False
     events: list[events.Event] = field(default_factory=list)
@@ -98,9 +98,9 @@ class Session:
     is_closing: bool = False
     interrupted_at: list[int] = field(default_factory=list)
     """The number of events at each interrupt."""
-    models: list[Recorder] = field(default_factory=list)
-    """The models that ``ask`` switched to."""
-    use: Settings | None = None
+    models: list[RecordingModel] = field(default_factory=list)
+    """The models that ``switch_model`` switched to."""
+    settings: Settings | None = None
     """The settings that it was opened with."""
     prompts: dict[str, int] = field(default_factory=dict)
     """The modification times of the files next to its configuration, by their names."""
@@ -122,7 +122,7 @@ class Session:
         """Record that this happens now."""
         self.marks.append(Mark(len(self.file.data), len(self.file.synced), what))
 
-    def hear(self, event: events.Event) -> None:
+    def record_event(self, event: events.Event) -> None:
         """Record an event."""
         self.events.append(event)
         if isinstance(event, _MARKED):
@@ -135,9 +135,9 @@ class Session:
             self.mark(None)
         self.chain.interrupt()
 
-    def ask(self, model: Model) -> None:
+    def switch_model(self, model: Model) -> None:
         """Switch to another model. Its requests are recorded with those of the first."""
-        other = Recorder(model, self.model.requests, self.mark)
+        other = RecordingModel(model, self.model.requests, self.mark)
         self.chain.use_model(other)
         self.models.append(other)
 
@@ -192,7 +192,9 @@ class Session:
         return self.result
 
 
-def at(session: Session, kind: type[events.Event], action: Callable[[], object], nth: int = 1, **fields: Any) -> None:
+def call_at_event(
+    session: Session, kind: type[events.Event], action: Callable[[], object], nth: int = 1, **fields: Any
+) -> None:
     """Call ``action`` at the nth event of this type that has these fields, before other tasks run."""
     seen = 0
 
@@ -208,9 +210,9 @@ def at(session: Session, kind: type[events.Event], action: Callable[[], object],
 
 async def wait_quiet(session: Session) -> None:
     """Wait until the chain is idle and no listener has started another run."""
-    heard = -1
-    while heard != len(session.events):
-        heard = len(session.events)
+    count = -1
+    while count != len(session.events):
+        count = len(session.events)
         await session.chain.wait_idle()
 
 
@@ -218,14 +220,14 @@ _FOLDERS = TemporaryDirectory(prefix="chain-test-")
 """The files of the tests' settings. They are deleted when the process ends."""
 
 
-def written_at(use: Settings) -> dict[str, int]:
+def modification_times(settings: Settings) -> dict[str, int]:
     """Return the modification times of the files next to a configuration, by their names."""
-    assert use.file is not None
-    return {path.name: path.stat().st_mtime_ns for path in use.file.parent.glob("*.yaml")}
+    assert settings.file is not None
+    return {path.name: path.stat().st_mtime_ns for path in settings.file.parent.glob("*.yaml")}
 
 
 @cache
-def settings(
+def make_settings(
     *,
     max_iterations: int = 20,
     inbox_size: int = 10,
@@ -288,7 +290,7 @@ async def open_session(
     model: Model | str,
     *,
     tools: Iterable[Tool] = (),
-    use: Settings | None = None,
+    settings: Settings | None = None,
     interactive: bool = False,
     file: MemoryFile | None = None,
     traces: Path | None = None,
@@ -296,10 +298,10 @@ async def open_session(
     plan: Iterable[Task] = (),
     servers: Sequence[ToolServer] = (),
 ) -> AsyncIterator[Session]:
-    """Open a chain in memory. ``model`` may be the text of a rule file."""
+    """Yield a session in memory. ``model`` may be the text of a rule file."""
     inner = ScriptedModel.parse(model) if isinstance(model, str) else model
-    recorder, file = Recorder(inner), file or MemoryFile()
-    chosen = use or settings()
+    recorder, file = RecordingModel(inner), file or MemoryFile()
+    chosen = settings or make_settings()
     assert chosen.file is not None
     async with open_chain(
         chosen,
@@ -314,10 +316,12 @@ async def open_session(
         plan=plan,
         servers=servers,
     ) as chain:
-        session = Session(chain, recorder, file, interactive, use=chosen, tools=tools, prompts=written_at(chosen))
+        session = Session(
+            chain, recorder, file, interactive, settings=chosen, tools=tools, prompts=modification_times(chosen)
+        )
         recorder.on_request = session.mark
-        chain.listen(session.hear)
-        if is_chosen():
+        chain.listen(session.record_event)
+        if should_watch():
             watch_states(session)
         try:
             yield session

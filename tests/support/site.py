@@ -87,7 +87,7 @@ class Site:
 
 @asynccontextmanager
 async def open_site(tls: ssl.SSLContext | None = None, **pages: Answer) -> AsyncIterator[Site]:
-    """Serve a site on 127.0.0.1. The names of the pages are paths without their ``/``."""
+    """Yield a site that is served on 127.0.0.1. The names of the pages are paths without their ``/``."""
     site = Site({f"/{name}": page for name, page in pages.items()})
     async with trio.open_nursery() as nursery:
 

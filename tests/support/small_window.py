@@ -19,7 +19,7 @@ from .clock import pass_time
 Summary: TypeAlias = Literal["good", "empty", "refused", "longer", "cut", "with calls", "calls alone", "fails", "slow"]
 """The kind of a reply to a request for a summary."""
 
-ASKS = "The conversation is about to be shortened"
+SUMMARY_REQUEST = "The conversation is about to be shortened"
 """The start of a request for a summary."""
 SUMMARY = "The goal is a test. Something was looked at."
 
@@ -30,13 +30,13 @@ class SmallWindow:
 
     inner: Model
     room: int
-    counts: float = 1.0
+    token_ratio: float = 1.0
     """How many tokens the model counts for each that the program estimates."""
-    says: list[Summary] = field(default_factory=list)
-    """The kinds of the first summaries; later ones are good."""
-    tells: bool = True
+    first_summaries: list[Summary] = field(default_factory=list)
+    """The kinds of the first replies to requests for a summary. Later replies are good."""
+    reports_length: bool = True
     """Whether the model reports the length of a request that is too long."""
-    knows: bool = True
+    reports_window: bool = True
     """Whether the model reports its window."""
     total: int = 0
     """The tokens of the window; 0 before the first request."""
@@ -52,7 +52,7 @@ class SmallWindow:
 
     @property
     def window(self) -> Window | None:
-        return Window(self.total) if self.total and self.knows else None
+        return Window(self.total) if self.total and self.reports_window else None
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         tokens = self._tokens_of(request)
@@ -60,9 +60,9 @@ class SmallWindow:
         if tokens > self.total:
             await trio.lowlevel.checkpoint()
             self.refused.append(tuple(id(message) for message in request.messages))
-            reported = tokens if self.tells else 0
+            reported = tokens if self.reports_length else 0
             return Reply(Message("assistant", ()), "model_context_window_exceeded", asked_tokens=reported)
-        if request.messages[-1].text.startswith(ASKS):
+        if request.messages[-1].text.startswith(SUMMARY_REQUEST):
             return await self._summary(tokens)
         reply = await self.inner.reply(request, on_delta)
         return Reply(reply.message, reply.stop_reason, Usage(tokens, 1), reply.cut_calls)
@@ -73,13 +73,13 @@ class SmallWindow:
             if id(part) not in self._lengths:
                 self._lengths[id(part)] = part, len(json.dumps(asdict(part), default=str))
         texts = len(request.system) + sum(map(len, request.tail))
-        return math.ceil((texts + sum(self._lengths[id(part)][1] for part in parts)) / 3.5 * self.counts)
+        return math.ceil((texts + sum(self._lengths[id(part)][1] for part in parts)) / 3.5 * self.token_ratio)
 
     async def _summary(self, tokens: int) -> Reply:
         self.summaries += 1
         await pass_time(0.5)
         usage, call = Usage(tokens, 10), ToolCall(f"s{self.summaries}", "look", {})
-        match self.says.pop(0) if self.says else "good":
+        match self.first_summaries.pop(0) if self.first_summaries else "good":
             case "empty":
                 return Reply(assistant([]), "end_turn", usage)
             case "refused":

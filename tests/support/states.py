@@ -73,7 +73,7 @@ ONE_IN = 8
 _random = count()
 
 
-def is_chosen() -> bool:
+def should_watch() -> bool:
     """Return whether to watch the session that is being opened."""
     return not currently_in_test_context() or next(_random) % ONE_IN == 0
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from .house import ROOT
 from .journals import journal_files, receipts
-from .program import program
+from .program import program_command
+from .project import ROOT
 from .screen import Screen
 
 CONFIG = f"""\
@@ -69,7 +69,7 @@ def start_in(
     if not file.exists():
         file.write_text(CONFIG)
         (home / "other.yaml").write_text(OTHER_RULES)
-    argv = [*launcher, *program(*(["--config", str(file)] if config else []), *args)]
+    argv = [*launcher, *program_command(*(["--config", str(file)] if config else []), *args)]
     limits = {} if "-p" in args else {"DISABLED_LIMITS": " ".join(disabled)}
     return Screen(argv, home=home, cwd=home / "work", env={**limits, **(env or {})}, **options)
 
@@ -144,7 +144,7 @@ def check_exit(screen: Screen, code: int = 0) -> None:
     assert f"chain -r {journal(screen).stem}" in farewell
 
 
-def quit(screen: Screen) -> None:
+def quit_program(screen: Screen) -> None:
     """End the program by command."""
     send(screen, "/quit")
     check_exit(screen)

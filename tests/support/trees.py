@@ -20,7 +20,7 @@ from chain.messages import Block, Text, ToolCall
 from chain.model import Delta, Model, Reply, Request
 
 from .models import ASKING_TOOLS, TOOLS, RandomModel, Step
-from .sessions import settings
+from .sessions import make_settings
 
 MOST_BELOW = 11
 """The most agents that a run may start."""
@@ -107,7 +107,7 @@ class Tree:
     tasks: dict[str, list[Step]]
 
 
-def grow(
+def build_tree(
     agents: Iterable[tuple[int, str, int, Leaf]],
     leaves: Iterable[tuple[int, int, Leaf]],
     questions: Iterable[tuple[int, int, str, Leaf]],
@@ -142,7 +142,7 @@ numbers = st.integers(0, MOST_BELOW + 1)
 step_numbers = st.sampled_from([0, 0, 1, 2])
 leaf = st.sampled_from(LEAVES)
 trees = st.builds(
-    grow,
+    build_tree,
     st.lists(st.tuples(numbers, st.sampled_from(KINDS), step_numbers, leaf), min_size=1, max_size=MOST_BELOW),
     st.lists(st.tuples(numbers, step_numbers, leaf), max_size=8),
     st.lists(st.tuples(numbers, step_numbers, st.sampled_from(NAMES), leaf), max_size=5),
@@ -206,7 +206,7 @@ def tree_settings(
         "worker": {"description": "Works.", "prompt": "worker.yaml", "max_iterations": worker},
         "explore": {"max_iterations": explore},
     }
-    return settings(agents=True, kinds=json.dumps(kinds), files=json.dumps(WORKER), timeout_s=timeout_s, **more)
+    return make_settings(agents=True, kinds=json.dumps(kinds), files=json.dumps(WORKER), timeout_s=timeout_s, **more)
 
 
 TREE_TOOLS = [*TOOLS, *ASKING_TOOLS]

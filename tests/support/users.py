@@ -50,11 +50,12 @@ LINES = [
 ]
 """Lines of all kinds. ``‹›`` becomes a unique number, so that the text can be found again."""
 
-MARKED = re.compile("‹[0-9]+›")
+LINE_MARK = re.compile("‹[0-9]+›")
+"""The unique number in a sent line."""
 
 
 @dataclass
-class Acts:
+class ActingUser:
     """A listener that acts in the step of numbered events: each item of ``at`` is the number of an event and an act.
 
     An act is one of the constants of this module, or a line. Lines are sent only while a run is active, unless
@@ -73,23 +74,23 @@ class Acts:
         self.seen += 1
         self._act_at(self.seen)
 
-    def at_once(self) -> None:
+    def perform_first(self) -> None:
         """Do the acts before the first event."""
         self._act_at(0)
 
     def _act_at(self, number: int) -> None:
         for n, act in self.at:
             if n == number:
-                self.do(act)
+                self.perform(act)
 
-    async def in_time(self, at: Iterable[tuple[float, str]]) -> None:
+    async def perform_timed(self, at: Iterable[tuple[float, str]]) -> None:
         """Do each act after a number of seconds from now."""
         start = trio.current_time()
         for seconds, act in sorted(at):
             await trio.sleep_until(start + seconds)
-            self.do(act)
+            self.perform(act)
 
-    def do(self, act: str) -> None:
+    def perform(self, act: str) -> None:
         """Act now."""
         chain = self.session.chain
         match act:
@@ -107,10 +108,10 @@ class Acts:
                 else:
                     assert id not in [a.id for a in chain.lines.waiting]
                     if act == EDIT:
-                        chain.submit(MARKED.sub("", text).strip() + " ‹›".replace("‹›", self._number()))
+                        chain.submit(LINE_MARK.sub("", text).strip() + " ‹›".replace("‹›", self._number()))
             case "(another model)" if not self.session.is_closing and self.another is not None:
                 with suppress(JournalError):
-                    self.session.ask(self.another())
+                    self.session.switch_model(self.another())
             case "(compact)":
                 with suppress(UserError, JournalError):
                     chain.runs.compact("the numbers")
@@ -141,7 +142,7 @@ class Acts:
 
 
 @dataclass
-class Replies:
+class AnsweringUser:
     """A listener that answers each question with the next text of ``drawn`` after its delay in seconds.
 
     ``None`` instead of a text gives no answer. Some answers come too late.

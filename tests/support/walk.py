@@ -22,7 +22,7 @@ _PREFERRED = ("explore", "plan")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """A position in a session: numbers of records and marks, and the offset in the journal."""
 
     records: int = 0
@@ -30,11 +30,11 @@ class Place:
     end: int = 0
 
 
-START = Place()
+START = Position()
 
 
-def in_order(
-    session: Session, records: Sequence[dict[str, Any]], since: Place = START
+def merge_in_order(
+    session: Session, records: Sequence[dict[str, Any]], since: Position = START
 ) -> Iterator[dict[str, Any] | Mark]:
     """Yield records and marks in the order in which they happened. Each record gets its ``end`` in the file."""
     marks = iter(session.marks[since.marks :])
@@ -59,12 +59,12 @@ _limits: dict[int, tuple[Settings | None, AgentsSettings, float]] = {}
 """A cache by the identity of the settings, since few settings are used for thousands of sessions."""
 
 
-def _limits_of(use: Settings | None) -> tuple[AgentsSettings, float]:
+def _limits_of(settings: Settings | None) -> tuple[AgentsSettings, float]:
     """Return the limits of agents, and the maximum number of tokens of a tree."""
-    if id(use) not in _limits:
-        tokens = None if use is None else use.chain().budget.max_tokens
-        _limits[id(use)] = use, AgentsSettings() if use is None else use.agents, tokens or math.inf
-    _, agents, max_tokens = _limits[id(use)]
+    if id(settings) not in _limits:
+        tokens = None if settings is None else settings.chain().budget.max_tokens
+        _limits[id(settings)] = settings, AgentsSettings() if settings is None else settings.agents, tokens or math.inf
+    _, agents, max_tokens = _limits[id(settings)]
     return agents, max_tokens
 
 
@@ -76,8 +76,8 @@ class Walk:
         self.max_iterations = max_iterations
         self.data = b""
         """The part of the journal that was read."""
-        self._place = START
-        self._agents_settings, self._budget = _limits_of(session.use)
+        self._position = START
+        self._agents_settings, self._budget = _limits_of(session.settings)
         self._limits = {kind.name: kind.max_iterations or max_iterations for kind in self._agents_settings.kinds}
         self._parallel: set[str] = set()
         self._endings: dict[str, Ending] = {}
@@ -89,7 +89,7 @@ class Walk:
         """The agents by the identity of their conversations' memory."""
         self.deliveries: dict[tuple[str, ...], tuple[str, str, int, int]] = {}
         """By the ids of delivered lines: the agent, its ``parent_id`` and iteration, and the iterations left."""
-        self.found: list[list[str]] = []
+        self.run_results: list[list[str]] = []
         """The results of each run that are no errors, in the order of the calls."""
         self._requesting = ""
         """The agent whose request was recorded last."""
@@ -104,10 +104,10 @@ class Walk:
     def read_new(self, records: Sequence[dict[str, Any]]) -> None:
         """Read the records since the last call."""
         self._parallel |= {t.name for t in self._session.chain.tools if can_run_in_parallel(t)}
-        for item in in_order(self._session, records, self._place):
+        for item in merge_in_order(self._session, records, self._position):
             self.read(item)
         self.data = self._session.file.data
-        self._place = Place(len(records), len(self._session.marks), len(self.data))
+        self._position = Position(len(records), len(self._session.marks), len(self.data))
 
     def read(self, item: dict[str, Any] | Mark) -> None:
         if isinstance(item, Mark):
@@ -158,7 +158,7 @@ class Walk:
                 assert item["parent_id"] == self.agents[item["name"]].parent_id
                 self.agents[item["name"]].end(item["status"], item["iterations"], item["usage"])
             case "result":
-                self.found.append(self.main.findings)
+                self.run_results.append(self.main.findings)
                 self.main.result(item, interactive=self._session.interactive)
                 self._is_running = False
             case _:
@@ -259,7 +259,7 @@ class Walk:
         return node.name
 
 
-def walked(session: Session, records: Sequence[dict[str, Any]], max_iterations: int) -> Walk:
+def walk_session(session: Session, records: Sequence[dict[str, Any]], max_iterations: int) -> Walk:
     """Return the walk of a session, read to its end. It continues the walk of an earlier check."""
     walk = session.walk
     if not (

@@ -24,8 +24,7 @@ from chain.tools.tool import Tool, ToolContext, tool
 
 from .checks import check_invariants
 from .clock import pass_time
-from .sessions import Session, open_session
-from .sessions import settings as chain_settings
+from .sessions import Session, make_settings, open_session
 
 KEY = "test-key"
 
@@ -79,7 +78,7 @@ async def check(model: AnthropicModel) -> ModelCheck:
 async def open_model(
     script: Script = (), *, policy: Policy | None = None, path: str = "", user: str = "", **options: Any
 ) -> AsyncIterator[tuple[Double, AnthropicModel]]:
-    """Open a model whose service is the double with this script. ``options`` are those of ``model_at``."""
+    """Yield the double with this script, and a model whose service it is. ``options`` are those of ``model_at``."""
     async with serve(script, policy=policy, continuity=False) as double:
         model = model_at(double.url.replace("//", f"//{user}") + path, **options)
         yield double, model
@@ -105,17 +104,22 @@ class Wire:
 
 @asynccontextmanager
 async def open_wire(
-    script: Script, *, use: Settings | None = None, policy: Policy | None = None, max_iterations: int = 20, **model: Any
+    script: Script,
+    *,
+    settings: Settings | None = None,
+    policy: Policy | None = None,
+    max_iterations: int = 20,
+    **model: Any,
 ) -> AsyncIterator[Wire]:
-    """Open a session whose service is the double with this script. At the end, check the invariants and the double.
+    """Yield a session whose service is the double with this script. At the end, check the invariants and the double.
 
     Unless the script is a function, a first run "Hello" comes before it, in which the client is built and connected.
-    Without ``use``, a model call is attempted four times.
+    Without ``settings``, a model call is attempted four times.
     """
     whole = script if callable(script) else [text("Hello."), *(script if isinstance(script, list) else [script])]
     async with serve(whole, policy=policy) as double:
         adapter = model_at(double.url, **model)
-        async with open_session(adapter, tools=TOOLS, use=use or chain_settings(max_attempts=4)) as session:
+        async with open_session(adapter, tools=TOOLS, settings=settings or make_settings(max_attempts=4)) as session:
             if not callable(script):
                 assert (await session.run("Hello")).status == "done"
             yield Wire(session, double, adapter)

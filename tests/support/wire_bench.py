@@ -68,7 +68,7 @@ class Bench:
 
     @asynccontextmanager
     async def open(self, script: BenchScript, **options: Any) -> AsyncIterator[Session]:
-        """Open a session with this script. ``options`` are those of ``open_session``."""
+        """Yield a session with this script. ``options`` are those of ``open_session``."""
         self.double.forget()
         self._script = list(script) if isinstance(script, list) else script
         async with open_session(self.model, **options) as session:
@@ -93,7 +93,7 @@ async def open_bench(
     continuity: bool = True,
     **parameters: Any,
 ) -> AsyncIterator[Bench]:
-    """Open a bench. ``policy`` and ``continuity`` are those of the double.
+    """Yield a bench. ``policy`` and ``continuity`` are those of the double.
 
     At the end, check that at most ``max_connections`` are open: the number of requests that agents send at once.
     """

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import trio
-from support import MemoryFile
+from support.disks import MemoryFile
 from trio.testing import MockClock
 
 from chain.app.open import open_chain

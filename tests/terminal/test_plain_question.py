@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.commands import configured, danger
+from support.commands import danger, four_model_settings
 
 from chain.app.open import open_chain
 from cli.terminal.plain_question import WHICH_SESSION, _ask, ask_which
@@ -69,7 +69,7 @@ async def test_the_list_of_sessions_fits_the_window(
     tmp_path: Path, keys: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("cli.screen.tty.size", lambda: (60, 20))  # a session has 3 rows
-    settings, state = configured(tmp_path), tmp_path / "state"
+    settings, state = four_model_settings(tmp_path), tmp_path / "state"
     for n in range(7):
         async with open_chain(settings, workspace=tmp_path, state=state, tools=[danger]) as chain:
             chain.submit(f"task {n}")

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support import open_session
-from support.agents import Obedient
-from support.commands import RULES, busy_commands, commands_of, configured, danger, rows
+from support.agents import ObedientModel
+from support.commands import RULES, answer_rows, busy_commands, commands_of, danger, four_model_settings
 from support.gate import Gate
+from support.sessions import open_session
 from trio.testing import wait_all_tasks_blocked
 
 from chain import __version__, events
@@ -56,10 +56,10 @@ async def test_help_has_every_command_line_and_key(tmp_path: Path, width: int, m
         answer = commands.run("/help", width=width)
         for name in (*commands.completions("/"), *LINE_FORMS, *KEY_NAMES):
             assert re.search(rf"(^|  |, ){re.escape(name)}( |,|$)", answer.text, re.M), name
-        assert len(rows(answer)) <= max_rows
-        check_width(rows(answer))
+        assert len(answer_rows(answer)) <= max_rows
+        check_width(answer_rows(answer))
         for topic, names in (("lines", (*LINE_FORMS, "focus on X")), ("KEYS", (*KEY_NAMES, "Enter", "Tab", "Ctrl-R"))):
-            details = rows(commands.run(f"/help {topic}", width=width))
+            details = answer_rows(commands.run(f"/help {topic}", width=width))
             check_width(details)
             first_column = {name.strip() for name in re.findall(r"^  (\S.*?)(?:  |$)", "\n".join(details), re.M)}
             assert first_column >= set(names)
@@ -75,7 +75,7 @@ async def test_help_without_an_editor_names_no_editor_keys(tmp_path: Path) -> No
 
 async def test_status_during_and_after_a_run(tmp_path: Path) -> None:
     async with busy_commands(tmp_path, "todo: add x", "use B") as (session, commands):
-        state, *details = rows(commands.run("/status"))
+        state, *details = answer_rows(commands.run("/status"))
         assert state.startswith("iteration 1, tools; 2 lines wait; plan 0/0; ")
         assert details == [
             f"  model    {session.chain.init.model}",
@@ -89,14 +89,14 @@ async def test_status_during_and_after_a_run(tmp_path: Path) -> None:
 
 async def test_queue_shows_each_waiting_line_on_a_row(tmp_path: Path) -> None:
     async with busy_commands(tmp_path, "use B", "!todo: add x", "then: rest", "x" * 5_000) as (_, commands):
-        *short_lines, long_line = rows(commands.run("/queue", width=400))
+        *short_lines, long_line = answer_rows(commands.run("/queue", width=400))
         assert short_lines == [
             "  L2  line         use B",
             "  L3  urgent todo  !todo: add x",
             "  L4  follow-up    then: rest",
         ]
         assert re.fullmatch(r"  L5  line         x+\.\.\.", long_line)
-    assert rows(commands.run("/queue")) == ["No line is waiting."]
+    assert answer_rows(commands.run("/queue")) == ["No line is waiting."]
 
 
 async def test_drop_and_edit_take_a_waiting_line(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ async def test_drop_and_edit_take_a_waiting_line(tmp_path: Path) -> None:
 async def test_todo_shows_the_plan_and_waiting_changes(tmp_path: Path) -> None:
     waiting = ("todo: add check the licence", "use B", "!todo: add x", "todo: complete 1", "plan: fail 2 no time")
     async with busy_commands(tmp_path, *waiting, "todo: list", "todo: clear") as (_, commands):
-        assert rows(commands.run("/todo")) == [
+        assert answer_rows(commands.run("/todo")) == [
             "The plan is empty.",
             "[+] add check the licence (waiting, L2)",
             "[+] add x (waiting, L4)",
@@ -138,16 +138,16 @@ async def test_todo_shows_the_plan_and_waiting_changes(tmp_path: Path) -> None:
     async with commands_of(tmp_path) as (session, commands):
         for line in ("todo: add first", "todo: add second", "todo: complete 1"):
             session.chain.submit(line)
-        assert rows(commands.run("/todo")) == ["[✓] 1. first", "[ ] 2. second", "1 done, 0 failed, 1 pending"]
+        assert answer_rows(commands.run("/todo")) == ["[✓] 1. first", "[ ] 2. second", "1 done, 0 failed, 1 pending"]
 
 
 async def test_tools_have_their_descriptions_and_permissions(tmp_path: Path) -> None:
     execute = tool(name="command", kind="execute", needs_approval=True)(shell.function)
-    wait = Gate(says="Wait, e.g. for a test. Then go on.").tool
+    wait = Gate(description="Wait, e.g. for a test. Then go on.").tool
     async with commands_of(tmp_path, wait, look, shell, execute) as (_, commands):
 
         def descriptions() -> dict[str, str]:
-            named = (row.split(maxsplit=1) for row in rows(commands.run("/tools")))
+            named = (row.split(maxsplit=1) for row in answer_rows(commands.run("/tools")))
             return {name: " ".join(description.split()) for name, description in named}
 
         assert descriptions()["wait"] == "Wait, e.g. for a test."
@@ -160,7 +160,7 @@ async def test_tools_have_their_descriptions_and_permissions(tmp_path: Path) -> 
 
 async def test_model_shows_the_definitions_and_switches(tmp_path: Path) -> None:
     async with commands_of(tmp_path) as (session, commands):
-        assert rows(commands.run("/model")) == [
+        assert answer_rows(commands.run("/model")) == [
             f"Model: {session.chain.init.model}",
             "   claude   no API key: set ANTHROPIC_API_KEY or use --model offline",
             "   offline  rules in offline_model.yaml",
@@ -180,13 +180,15 @@ async def test_model_shows_the_definitions_and_switches(tmp_path: Path) -> None:
         (tmp_path / "other.yaml").write_text("rules: 3")
         assert "other.yaml" in commands.run("/model test").text
         assert "*  other" in commands.run("/model").text
-        opened_with = Commands(session.chain, configured(tmp_path, chain_model="keyless"), model="keyed")
+        opened_with = Commands(session.chain, four_model_settings(tmp_path, chain_model="keyless"), model="keyed")
         assert "*  keyed" in opened_with.run("/model").text
 
 
 async def test_a_model_chosen_during_a_run_answers_later(tmp_path: Path) -> None:
     async with busy_commands(tmp_path) as (session, commands):
-        assert rows(commands.run("/model other")) == ["other (rules in other.yaml) answers from the next run on."]
+        assert answer_rows(commands.run("/model other")) == [
+            "other (rules in other.yaml) answers from the next run on."
+        ]
     assert session.result.result == "The answer."
 
 
@@ -194,7 +196,7 @@ async def test_mode_shows_the_modes_and_switches(tmp_path: Path) -> None:
     async with commands_of(tmp_path) as (session, commands):
         assert commands.run("/mode Accept-Edits") == CommandAnswer()
         assert session.chain.mode == "accept edits"
-        ask, accept_edits, read_only = rows(commands.run("/mode"))
+        ask, accept_edits, read_only = answer_rows(commands.run("/mode"))
         assert ask.lstrip().startswith("ask ")
         assert accept_edits.startswith("*  accept edits ")
         assert read_only.lstrip().startswith("read only ")
@@ -211,7 +213,7 @@ async def test_new_opens_a_session_with_the_same_plan(tmp_path: Path) -> None:
         for line in ("todo: add x", "todo: add y", "todo: done 2"):
             session.chain.submit(line)
         answer = commands.run("/new")
-        assert rows(answer) == ["New conversation with the same plan (1/2); /new --clean starts without a plan."]
+        assert answer_rows(answer) == ["New conversation with the same plan (1/2); /new --clean starts without a plan."]
         assert answer.opening == NextSession(plan=(Task("x"), Task("y", "DONE")))
         assert commands.run("/new --clean") == without_plan
         assert commands.run("/new --cleen").is_rejected
@@ -235,7 +237,7 @@ async def test_mcp_reports_a_faulty_file(tmp_path: Path) -> None:
 
 
 async def test_resume_lists_and_opens_other_sessions(tmp_path: Path) -> None:
-    settings, state = configured(tmp_path), tmp_path / "state"
+    settings, state = four_model_settings(tmp_path), tmp_path / "state"
     ids = list[str]()
     """The ids of the sessions, the latest first."""
     for n in range(MOST_SESSIONS + 2):
@@ -253,15 +255,15 @@ async def test_resume_lists_and_opens_other_sessions(tmp_path: Path) -> None:
         assert commands.run(f"/resume {oldest}").opening == NextSession(resume=oldest)
         assert commands.completions(f"/resume {latest[:-2]}") == [f"/resume {latest}"]
         assert commands.run(f"/resume {chain.session_id}").is_rejected
-        assert rows(Commands(chain, settings).run("/resume")) == ["There is no other session here."]
+        assert answer_rows(Commands(chain, settings).run("/resume")) == ["There is no other session here."]
 
 
 async def test_debug_shows_paths(tmp_path: Path) -> None:
-    settings = configured(tmp_path)
+    settings = four_model_settings(tmp_path)
     state, traces = tmp_path / "state", tmp_path / "traces"
     async with open_chain(settings, workspace=tmp_path, state=state, tools=[danger], traces=traces) as chain:
         commands = Commands(chain, settings)
-        assert rows(commands.run("/debug")) == [
+        assert answer_rows(commands.run("/debug")) == [
             f"  session         {chain.session_id}",
             f"  journal         {chain.journal_path}",
             "  last trace      none",
@@ -272,8 +274,8 @@ async def test_debug_shows_paths(tmp_path: Path) -> None:
         chain.submit("Hello")
         await chain.wait_idle()
         assert f"  last trace      {chain.state.trace_path()}\n" in commands.run("/debug").text
-    settings = configured(tmp_path, handler=False)
-    async with open_session(RULES, tools=[danger], use=settings) as session:
+    settings = four_model_settings(tmp_path, handler=False)
+    async with open_session(RULES, tools=[danger], settings=settings) as session:
         text = Commands(session.chain, settings).run("/debug").text
     assert "  journal         none\n" in text
     assert "  handler prompt  the built-in one\n" in text
@@ -467,8 +469,8 @@ async def test_cost_has_the_date_of_the_prices(tmp_path: Path, as_of: str, price
         f"models: {{default: mine, definitions: {{mine: {definition}}}}}\nchains: {{default: {{tools: []}}}}"
     )
     settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
-    model = Obedient(usage=Usage(10, 5, cost_usd=0.25))
-    async with open_session(model, use=settings, interactive=True) as session:
+    model = ObedientModel(usage=Usage(10, 5, cost_usd=0.25))
+    async with open_session(model, settings=settings, interactive=True) as session:
         await session.run("hello")
-        *_, cost = rows(Commands(session.chain, settings).run("/cost", width=120))
+        *_, cost = answer_rows(Commands(session.chain, settings).run("/cost", width=120))
     assert cost == f"  cost     $0.2500 (runs that ended{prices})"

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from support.agents import WAIT, Call, Family, family, start
-from support.commands import rows
-from support.sessions import settings
+from support.agents import WAIT, AgentSession, Call, open_agents, start
+from support.commands import answer_rows
+from support.sessions import make_settings
 
 from chain.errors import UserError
 from cli.input.address import split_address
@@ -17,7 +17,7 @@ from cli.show.toolbar import Recipient
 from cli.terminal.recipients import Recipients, take_back
 from cli.terminal.slash import TAKEN_BACK, CommandAnswer, Commands
 
-USE = settings(agents=True)
+SETTINGS = make_settings(agents=True)
 TWO_AGENTS = [start("explore", [WAIT]), start("plan", [WAIT])]
 """A step that starts ``explore-1`` and ``plan-1``, both of which wait."""
 AGENTS_OF_AGENTS = [start("agent", [start("agent", [start("explore", [WAIT])])]), start("plan", answer="Found.")]
@@ -25,12 +25,12 @@ AGENTS_OF_AGENTS = [start("agent", [start("agent", [start("explore", [WAIT])])])
 
 
 @asynccontextmanager
-async def working_agents(*steps: list[Call]) -> AsyncIterator[tuple[Family, Commands]]:
+async def working_agents(*steps: list[Call]) -> AsyncIterator[tuple[AgentSession, Commands]]:
     """Yield agents at work on these steps and the commands, and let the agents end afterwards."""
-    async with family(use=USE, interactive=True) as agents:
-        await agents.begin(*steps)
-        yield agents, Commands(agents.session.chain, USE)
-        await agents.finish()
+    async with open_agents(settings=SETTINGS, interactive=True) as agents:
+        await agents.start_run(*steps)
+        yield agents, Commands(agents.session.chain, SETTINGS)
+        await agents.finish_run()
 
 
 async def test_waiting_lines_are_shown_and_edited_by_agent() -> None:
@@ -38,14 +38,14 @@ async def test_waiting_lines_are_shown_and_edited_by_agent() -> None:
         chain = agents.session.chain
         for text, to in (("one", ""), ("!two", "plan-1"), ("todo: add x", "plan-1"), ("four", "main")):
             agents.send(text, to)
-        queue = [" ".join(row.split()) for row in rows(commands.run("/queue"))]
+        queue = [" ".join(row.split()) for row in answer_rows(commands.run("/queue"))]
         assert queue == [
             "L2 line for explore-1 one",
             "L3 urgent line for plan-1 !two",
             "L4 todo for plan-1 todo: add x",
             "L5 line four",
         ]
-        assert "[+] add x (waiting, L4)" in rows(commands.run("/todo"))
+        assert "[+] add x (waiting, L4)" in answer_rows(commands.run("/todo"))
         assert commands.run("/drop l2") == CommandAnswer()
         assert commands.run("/edit L3").edit == "/to plan-1 !two"
         assert take_back(chain, chain.lines.last_waiting() or "", TAKEN_BACK) == "/to main four"
@@ -80,21 +80,21 @@ async def test_a_taken_back_line_keeps_its_agent(text: str, to: str, edited: str
 
 
 async def test_a_line_for_an_ended_agent_moves_up() -> None:
-    use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
-    async with family(use=use, interactive=True) as agents:
-        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
+    settings = make_settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
+    async with open_agents(settings=settings, interactive=True) as agents:
+        await agents.start_run([start("explore", [WAIT]), start("plan", [WAIT])])
         assert agents.send("use B") == "explore-1"
         agents.waiters.release("explore-1")
-        await agents.quiet()
-        assert Commands(agents.session.chain, use).run("/edit L2").edit == "/to main use B"
-        await agents.finish()
+        await agents.wait_blocked()
+        assert Commands(agents.session.chain, settings).run("/edit L2").edit == "/to main use B"
+        await agents.finish_run()
 
 
 async def test_agents_shows_each_agent_below_its_parent() -> None:
     async with working_agents(AGENTS_OF_AGENTS) as (agents, commands):
         agents.send("one")
         agents.send("two")
-        main, agent_1, agent_2, explore_1, _, plan_1 = rows(commands.run("/agents", width=200))
+        main, agent_1, agent_2, explore_1, _, plan_1 = answer_rows(commands.run("/agents", width=200))
         assert main.startswith("main ")
         assert agent_1.startswith("  agent-1 ")
         assert agent_2.startswith("    agent-2 ")
@@ -113,10 +113,10 @@ async def test_agents_with_a_name_shows_this_agent() -> None:
 
 
 async def test_agents_after_a_run_shows_finished_ones() -> None:
-    async with family(use=USE, interactive=True) as agents:
-        commands = Commands(agents.session.chain, USE)
-        await agents.begin([start("explore")])
-        await agents.finish()
+    async with open_agents(settings=SETTINGS, interactive=True) as agents:
+        commands = Commands(agents.session.chain, SETTINGS)
+        await agents.start_run([start("explore")])
+        await agents.finish_run()
         assert "explore-1" in commands.run("/agents").text
         assert commands.completions("/agents e") == ["/agents explore-1"]
         assert commands.completions("/to e") == []
@@ -197,14 +197,14 @@ def test_an_address_is_split_from_its_line(text: str, name: str, line: str) -> N
 
 
 async def test_the_recipient_follows_the_agents_at_work() -> None:
-    async with family(use=USE, interactive=True) as agents:
+    async with open_agents(settings=SETTINGS, interactive=True) as agents:
         recipients = Recipients(agents.session.chain)
         assert recipients.find("x").agent == "main"
-        await agents.begin(AGENTS_OF_AGENTS, [WAIT])
+        await agents.start_run(AGENTS_OF_AGENTS, [WAIT])
         for name in ("explore-1", "main"):
             recipients.update()
             assert recipients.find("x").agent == agents.send("x") == name
             agents.waiters.release("explore-1")
-            await agents.quiet()
+            await agents.wait_blocked()
         assert recipients.find("/to explore-1 x").agent == ""
-        await agents.finish()
+        await agents.finish_run()

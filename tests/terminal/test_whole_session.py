@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import open_session
+from support.sessions import open_session
 
 from chain.app.sessions import FileStore
 from chain.errors import SessionError

@@ -10,7 +10,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from support.steered import tool_context
+from support.contexts import tool_context
 from trio.testing import wait_all_tasks_blocked
 
 from chain.errors import PlanError, ToolError

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import trio
-from support import check_invariants, open_session, settings
+from support.checks import check_invariants
+from support.contexts import tool_context
 from support.models import RandomModel, Step
+from support.sessions import make_settings, open_session
 from support.sockets import bind
-from support.steered import tool_context
 
 from chain import events
 from chain.app.toolbox import tool_groups
@@ -53,7 +54,7 @@ class Agent:
         return await calling.preview(tool, ToolCall("t1", tool.name, input), self.context, calling.ToolLimits())
 
 
-def snapshot(root: Path) -> dict[str, tuple[int, int, bytes]]:
+def read_tree_with_inodes(root: Path) -> dict[str, tuple[int, int, bytes]]:
     """Return the mode, inode and content of everything in a folder."""
     return {
         str(p.relative_to(root)): (p.lstat().st_mode, p.lstat().st_ino, p.read_bytes() if p.is_file() else b"")
@@ -102,10 +103,10 @@ async def test_write_creates_files_with_their_folders(agent: Agent) -> None:
 
 
 async def test_write_of_the_same_content_changes_nothing(agent: Agent) -> None:
-    before = snapshot(agent.workspace)
+    before = read_tree_with_inodes(agent.workspace)
     unchanged = ToolOutput("docs/a.txt has this content already.", summary=("has this content already",))
     assert await agent.write(FILE, "alpha\nbeta\ngamma\n") == unchanged
-    assert snapshot(agent.workspace) == before
+    assert read_tree_with_inodes(agent.workspace) == before
 
 
 async def test_link_inside_the_workspace_is_followed(agent: Agent) -> None:
@@ -127,12 +128,12 @@ async def test_subject_of_a_link_is_its_target(agent: Agent) -> None:
 
 
 async def test_file_that_was_not_read_cannot_be_changed(workspace: Path) -> None:
-    agent, before = Agent(workspace), snapshot(workspace)
+    agent, before = Agent(workspace), read_tree_with_inodes(workspace)
     await search_files.run(agent.context, {"pattern": "beta"})
     for attempt in (agent.edit("beta", "two"), agent.write(FILE, "two\n")):
         with pytest.raises(ToolError, match=r"docs/a\.txt exists and was not read yet; read it first\."):
             await attempt
-    assert snapshot(workspace) == before
+    assert read_tree_with_inodes(workspace) == before
 
 
 async def test_reading_part_of_a_file_is_enough(workspace: Path) -> None:
@@ -214,12 +215,12 @@ async def test_path_that_cannot_be_changed_is_refused(agent: Agent, tool: str, p
         file.truncate(MAX_WHOLE + 1)
     with socket.socket(socket.AF_UNIX) as listener:
         bind(listener, root / "socket")
-        before = snapshot(root.parent)
+        before = read_tree_with_inodes(root.parent)
         with pytest.raises(ToolError) as refusal:
             await (agent.write(path, "x\n") if tool == "write_file" else agent.edit("a", "b", path))
     assert reason in str(refusal.value)
     assert "\n" not in str(refusal.value)
-    assert snapshot(root.parent) == before
+    assert read_tree_with_inodes(root.parent) == before
 
 
 IMPOSSIBLE_EDITS: dict[str, tuple[Callable[[Agent], Any], str]] = {
@@ -232,10 +233,10 @@ IMPOSSIBLE_EDITS: dict[str, tuple[Callable[[Agent], Any], str]] = {
 
 @pytest.mark.parametrize(("attempt", "reason"), IMPOSSIBLE_EDITS.values(), ids=IMPOSSIBLE_EDITS)
 async def test_impossible_edit_changes_nothing(agent: Agent, attempt: Callable[[Agent], Any], reason: str) -> None:
-    before = snapshot(agent.workspace)
+    before = read_tree_with_inodes(agent.workspace)
     with pytest.raises(ToolError, match=reason):
         await attempt(agent)
-    assert snapshot(agent.workspace) == before
+    assert read_tree_with_inodes(agent.workspace) == before
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
@@ -275,46 +276,46 @@ async def test_change_of_another_program_is_not_overwritten(
 
 
 async def test_interrupt_before_the_replacement_keeps_the_file(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = snapshot(agent.workspace)
+    before = read_tree_with_inodes(agent.workspace)
     with trio.CancelScope() as scope:
         act_before_replacement(monkeypatch, lambda: trio.from_thread.run_sync(scope.cancel))
         await agent.edit("beta", "two")
     assert scope.cancelled_caught
-    assert snapshot(agent.workspace) == before
+    assert read_tree_with_inodes(agent.workspace) == before
 
 
 async def test_full_disk_changes_nothing(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise OSError(28, "No space left on device")
 
-    before = snapshot(agent.workspace)
+    before = read_tree_with_inodes(agent.workspace)
     act_before_replacement(monkeypatch, fail)
     with pytest.raises(ToolError) as failure:
         await agent.edit("beta", "two")
     assert str(failure.value) == "docs/a.txt cannot be written: No space left on device. Nothing was changed."
-    assert snapshot(agent.workspace) == before
+    assert read_tree_with_inodes(agent.workspace) == before
 
 
 # ------------------------------------------------------------------------------------------------------------ previews
 
 
 async def test_preview_of_an_edit_is_its_diff(agent: Agent) -> None:
-    before = snapshot(agent.workspace)
+    before = read_tree_with_inodes(agent.workspace)
     preview = await agent.preview(edit_file, path=FILE, old_string="beta", new_string="two")
     assert preview is not None
     assert preview.diff is not None
     assert preview.diff.text == "docs/a.txt +1 −1\n@@ -1,3 +1,3 @@\n alpha\n-beta\n+two\n gamma"
     assert preview.subject == FILE
-    assert snapshot(agent.workspace) == before
+    assert read_tree_with_inodes(agent.workspace) == before
 
 
 async def test_preview_of_a_new_file_creates_nothing(agent: Agent) -> None:
-    before = snapshot(agent.workspace)
+    before = read_tree_with_inodes(agent.workspace)
     preview = await agent.preview(write_file, path="x/y.txt", content="one\n")
     assert preview is not None
     assert preview.diff == FileDiff("x/y.txt", (Hunk(0, 1, ("+one",)),))
     assert preview.subject == "x/y.txt"
-    assert snapshot(agent.workspace) == before
+    assert read_tree_with_inodes(agent.workspace) == before
 
 
 async def test_preview_differs_once_the_file_has_changed(agent: Agent) -> None:
@@ -373,7 +374,7 @@ async def test_link_swapped_after_the_preview_is_refused(
     (root / "link").symlink_to("other")
     with pytest.raises(ToolError, match="was changed after it was shown"):
         await agent.write(path, content)
-    assert snapshot(root / "other").keys() == {"same"}
+    assert read_tree_with_inodes(root / "other").keys() == {"same"}
     assert (root / "other/same").read_text() == "other"
 
 
@@ -381,8 +382,8 @@ async def test_link_swapped_after_the_preview_is_refused(
 
 
 async def test_allowance_must_name_protected_files() -> None:
-    use = settings(allow="write_file")
-    assert use.file is not None
+    settings = make_settings(allow="write_file")
+    assert settings.file is not None
     existing = ["config.yaml", "system.yaml", "rules.yaml"]
     protected = [".git/hooks/pre-commit", "AGENTS.md", *existing]
     reads = [ToolCall(f"r{n}", "read_file", {"path": path}) for n, path in enumerate(existing)]
@@ -392,7 +393,7 @@ async def test_allowance_must_name_protected_files() -> None:
     ]
     edit = ToolCall("e1", "edit_file", {"path": "system.yaml", "old_string": "a test", "new_string": "no test"})
     model = RandomModel([Step((*reads, *writes, edit))])
-    async with open_session(model, tools=[*files.TOOLS, *tool_groups(use)["edit"]], use=use) as session:
+    async with open_session(model, tools=[*files.TOOLS, *tool_groups(settings)["edit"]], settings=settings) as session:
         await session.run("Do the task")
         results = [event.text for event in session.of(events.ToolResult) if event.name != "read_file"]
         *writes_of_protected, write_of_free, edit_of_protected = results

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from support.steered import tool_context
+from support.contexts import tool_context
 
 from chain.errors import ToolError
 from chain.tools import file_tree, files

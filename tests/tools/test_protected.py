@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import Literal
 
 import pytest
-from support.examples import some
-from support.steered import tool_context
+from support.contexts import tool_context
+from support.examples import sample_in_short_run
 
 from chain.app.toolbox import shell_rules
 from chain.config.allowed_servers import servers_of
@@ -170,7 +170,7 @@ REQUIRED_NAMES = {
 @pytest.mark.parametrize("by_link", [False, True], ids=["its own path", "a link"])
 def test_allowance_must_name_each_protected_file(work: Path, by_link: bool) -> None:
     protected = configured(work)
-    paths = some(list(REQUIRED_NAMES))
+    paths = sample_in_short_run(list(REQUIRED_NAMES))
     names = {}
     for n, path in enumerate(paths):
         link = f"docs/{n}"

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support.examples import some
+from support.examples import sample_in_short_run
 
 from chain.tools import paths
 from chain.tools import replace as replace_module
@@ -23,10 +23,10 @@ FILE, NEW_FILE = "docs/a.txt", "docs/new.txt"
 PATHS = [FILE, NEW_FILE, "other/deep/new.txt"]
 
 
-Snapshot = dict[str, tuple[int, bytes]]
+Tree = dict[str, tuple[int, bytes]]
 
 
-def snapshot(root: Path) -> Snapshot:
+def read_tree(root: Path) -> Tree:
     """Return the mode and content of everything in a folder."""
     return {
         str(path.relative_to(root)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
@@ -34,7 +34,7 @@ def snapshot(root: Path) -> Snapshot:
     }
 
 
-def without_temporary_files(entries: Snapshot) -> Snapshot:
+def without_temporary_files(entries: Tree) -> Tree:
     return {path: state for path, state in entries.items() if ".chain-" not in path}
 
 
@@ -118,14 +118,16 @@ CALL_IDS = [f"{path} {name} {number}" for path, (name, number) in CALLS]
 
 
 @pytest.mark.sampled(every=4)
-@pytest.mark.parametrize(("path", "call"), some(CALLS, every=5), ids=some(CALL_IDS, every=5))
+@pytest.mark.parametrize(
+    ("path", "call"), sample_in_short_run(CALLS, every=5), ids=sample_in_short_run(CALL_IDS, every=5)
+)
 def test_failed_call_leaves_old_or_new_file(root: Path, path: str, call: Call) -> None:
     name, _number = call
-    before, descriptors = snapshot(root), count_descriptors()
+    before, descriptors = read_tree(root), count_descriptors()
     try:
         replace(root, path, system=FailingSystem(call))
     except OSError:
-        assert snapshot(root) == before
+        assert read_tree(root) == before
     else:
         assert (root / path).read_bytes() == NEW
         assert name == "unlink" or not [*root.rglob(".chain-*")]
@@ -135,10 +137,10 @@ def test_failed_call_leaves_old_or_new_file(root: Path, path: str, call: Call) -
 
 @pytest.mark.parametrize(("path", "call"), CALLS, ids=CALL_IDS)
 def test_kill_leaves_old_or_new_file(root: Path, path: str, call: Call) -> None:
-    before = snapshot(root)
+    before = read_tree(root)
     with pytest.raises(Killed):
         replace(root, path, system=FailingSystem(call, is_kill=True))
-    after = without_temporary_files(snapshot(root))
+    after = without_temporary_files(read_tree(root))
     mode, content = after.pop(path, (0, b""))
     old_mode, old_content = before.pop(path, (mode, b""))
     assert mode == old_mode
@@ -161,7 +163,7 @@ def test_new_file_is_linked_into_its_folder() -> None:
 
 def test_no_temporary_file_is_left(root: Path) -> None:
     replace(root, FILE)
-    assert snapshot(root).keys() == {"docs", FILE}
+    assert read_tree(root).keys() == {"docs", FILE}
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o755], ids=oct)
@@ -229,7 +231,7 @@ def test_owner_is_kept(root: Path) -> None:
 def test_file_system_without_hard_links_works(root: Path) -> None:
     replace(root, NEW_FILE, system=FailingSystem(("link", 0), errno.EPERM))
     assert (root / NEW_FILE).read_bytes() == NEW
-    assert snapshot(root).keys() == {"docs", FILE, NEW_FILE}
+    assert read_tree(root).keys() == {"docs", FILE, NEW_FILE}
 
 
 def swap_folder(root: Path, *, is_link: bool) -> None:
@@ -259,20 +261,20 @@ def test_concurrent_change_is_left_alone(root: Path, path: str, change: Callable
 
     def check() -> None:
         change(root)
-        after.update(snapshot(root.parent))
+        after.update(read_tree(root.parent))
 
     with pytest.raises(ConcurrentChange):
         replace(root, path, check=check)
-    assert snapshot(root.parent) == without_temporary_files(after)
+    assert read_tree(root.parent) == without_temporary_files(after)
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_failed_check_leaves_everything_unchanged(root: Path, path: str) -> None:
-    before = snapshot(root)
+    before = read_tree(root)
 
     def check() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         replace(root, path, check=check)
-    assert snapshot(root) == before
+    assert read_tree(root) == before

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 import trio
-from support.steered import Steered, tool_context
+from support.contexts import QueuedGuidance, tool_context
 
 from chain.app.toolbox import configured_tools, tool_groups
 from chain.config.load import load_settings
@@ -122,7 +122,7 @@ def test_unusable_fields_are_refused(function: Any, options: dict[str, Any], rea
 
 
 async def test_safe_point_returns_each_adjustment_once() -> None:
-    context = tool_context(steering=Steered(Adjustment("skip_source", "docs")))
+    context = tool_context(steering=QueuedGuidance(Adjustment("skip_source", "docs")))
     first, second = await context.safe_point("one"), await context.safe_point("two")
     assert [adjustment.value for adjustment in first.adjustments] == ["docs"]
     assert second.adjustments == ()

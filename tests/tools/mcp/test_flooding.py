@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import trio
-from support.servers import run_servers, server, without_time_limits
+from support.servers import remove_time_limits, run_servers, server
 
 from chain.errors import ToolError
 
-_no_time_limits = pytest.fixture(autouse=True)(without_time_limits)
+_no_time_limits = pytest.fixture(autouse=True)(remove_time_limits)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # streams that are cut

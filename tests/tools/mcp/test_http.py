@@ -11,14 +11,14 @@ import httpx2
 import pytest
 import trio
 from support.http_server import TOOL, HttpServer, http_server, json_response, response
-from support.processes import until_async
-from support.servers import RunningServers, run_servers, server, without_time_limits
+from support.processes import wait_until
+from support.servers import RunningServers, remove_time_limits, run_servers, server
 
 from chain.errors import ToolError
 from chain.tools.mcp.streams import inspect
 from chain.tools.mcp.traffic import Traffic
 
-_no_time_limits = pytest.fixture(autouse=True)(without_time_limits)
+_no_time_limits = pytest.fixture(autouse=True)(remove_time_limits)
 # The client leaves the generators of a stream open that is cut.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -107,7 +107,7 @@ async def test_connection_lost_between_calls_costs_no_call(http: HttpServer, ser
     assert connection is not None
     http.notification_response = b""
     await connection._dispatcher.notify("notifications/cancelled", {"requestId": 1})
-    await until_async(lambda: servers.manager.views[0].state == "ended")
+    await wait_until(lambda: servers.manager.views[0].state == "ended")
     http.notification_response = response(202, b"")
     assert await servers.call("h__t") == "Done."
     assert http.session == 2

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 import trio
-from support.processes import until_async
+from support.contexts import tool_context
+from support.processes import wait_until
 from support.servers import (
     RunningServers,
     entry_of,
     hostile_server,
     live_daemons,
     log_rows,
+    remove_time_limits,
     run_servers,
     server,
     until_logged,
-    without_time_limits,
 )
-from support.steered import tool_context
 
 from chain.config.extras import MCP, install_command
 from chain.config.servers import ToolServer, find_servers
@@ -33,7 +33,7 @@ from chain.tools.mcp import connection, tools, traffic
 from chain.tools.mcp import servers as mcp_servers
 from chain.tools.tool import Asking
 
-_no_time_limits = pytest.fixture(autouse=True)(without_time_limits)
+_no_time_limits = pytest.fixture(autouse=True)(remove_time_limits)
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ async def test_failed_prompt_has_a_short_notice(log: Path, prompt: str) -> None:
         await servers.tools()
         servers.notices.clear()
         servers.manager.request_prompt("h", prompt, ["Ada"], print)
-        await until_async(lambda: servers.notices)
+        await wait_until(lambda: servers.notices)
         (notice,) = servers.notices
         assert notice.startswith("h: no no no")
         assert len(notice) < 310

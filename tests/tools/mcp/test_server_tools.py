@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from support import settings
 from support.servers import server
+from support.sessions import make_settings
 
 from chain.app.toolbox import read_allowances, tool_groups
 from chain.errors import ConfigError, ToolError
@@ -163,11 +163,11 @@ def test_other_keys_are_accepted(schema: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("group", "pattern"), [("mcp", r"mcp__\*"), ("mcp:git", r"mcp__git__\*")])
 def test_group_of_tools_is_no_allowance(group: str, pattern: str) -> None:
-    use = settings(allow=group)
+    settings = make_settings(allow=group)
     with pytest.raises(ConfigError, match=f"{group} is a group of tools; {pattern} allows"):
-        read_allowances(use, (), tool_groups(use))
+        read_allowances(settings, (), tool_groups(settings))
 
 
 def test_all_server_tools_can_be_allowed() -> None:
-    use = settings(allow="mcp__*")
-    assert [str(each) for each in read_allowances(use, (), tool_groups(use))] == ["mcp__*"]
+    settings = make_settings(allow="mcp__*")
+    assert [str(each) for each in read_allowances(settings, (), tool_groups(settings))] == ["mcp__*"]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from support import reach
-from support.fences import PROTECTIONS, USERS, full_fence, needs
-from support.house import ROOT
+from support.fences import PROTECTIONS, USERS, full_fence, skip_without
 from support.processes import DEADLINE_S, run_python
+from support.project import ROOT
 from support.sockets import bind
 
 from chain.tools.processes import fence
@@ -60,7 +60,7 @@ def workspace(tmp_path: Path, guard: Guard) -> FencedWorkspace:
 # -------------------------------------------------------------------------------------------------- what is refused
 
 
-@needs("writes")
+@skip_without("writes")
 @pytest.mark.sampled(every=8)
 @pytest.mark.parametrize(
     "command",
@@ -118,7 +118,7 @@ for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_DGRAM | socket.SOCK
 """
 
 
-@needs("network")
+@skip_without("network")
 async def test_sockets_are_refused_except_stream_pairs(workspace: FencedWorkspace) -> None:
     (workspace.folder / "sockets.py").write_text(OPEN_ALL_SOCKETS)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as outside:
@@ -147,7 +147,7 @@ for kind in (2, 3):
 """
 
 
-@needs("unix_sockets")
+@skip_without("unix_sockets")
 async def test_unix_sockets_are_refused_with_the_network_allowed(workspace: FencedWorkspace) -> None:
     (workspace.folder / "services.py").write_text(OPEN_UNIX_SOCKETS)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -157,7 +157,7 @@ async def test_unix_sockets_are_refused_with_the_network_allowed(workspace: Fenc
         assert code, "without the restriction the script fails"
 
 
-@needs("writes", "unix_sockets")
+@skip_without("writes", "unix_sockets")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may read packets of others")
 async def test_root_cannot_read_packets_of_others(workspace: FencedWorkspace) -> None:
     command = "$PYTHON -c 'import socket; socket.socket(socket.AF_INET); socket.socket(socket.AF_PACKET)'"
@@ -179,7 +179,7 @@ for request in (*of_subvolumes, of_terminal):
 
 
 @pytest.mark.slow
-@needs("writes", "unix_sockets")
+@skip_without("writes", "unix_sockets")
 @pytest.mark.parametrize("network", [False, True], ids=["network allowed", "network refused"])
 async def test_btrfs_subvolumes_cannot_be_changed(workspace: FencedWorkspace, network: bool) -> None:
     (workspace.folder / "subvolumes.py").write_text(CHANGE_SUBVOLUMES)
@@ -190,7 +190,7 @@ async def test_btrfs_subvolumes_cannot_be_changed(workspace: FencedWorkspace, ne
     assert of_terminal == "OSError", "the filter allows other requests, which an ordinary file does not support"
 
 
-@needs("signals")
+@skip_without("signals")
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("command", ["kill -0 $CHAIN", "kill -TERM $CHAIN", "kill -9 $PPID; kill -0 $PPID"])
 async def test_signals_to_outside_processes_are_refused(workspace: FencedWorkspace, command: str) -> None:
@@ -199,14 +199,14 @@ async def test_signals_to_outside_processes_are_refused(workspace: FencedWorkspa
     assert "not permitted" in output
 
 
-@needs("signals")
+@skip_without("signals")
 async def test_signal_to_all_reaches_only_own_processes(workspace: FencedWorkspace) -> None:
     """If it reached others too, it would kill this test."""
     code, _ = await workspace.run("sleep 1000 & trap '' TERM; kill -TERM -1; wait; echo", namespace=False)
     assert code == 0
 
 
-@needs("writes")
+@skip_without("writes")
 async def test_environments_of_chain_and_guard_are_unreadable(workspace: FencedWorkspace) -> None:
     """Chain's has the keys, which commands do not get."""
     code, output = await workspace.run("cat /proc/$CHAIN/environ /proc/$PPID/environ", namespace=False)
@@ -214,7 +214,7 @@ async def test_environments_of_chain_and_guard_are_unreadable(workspace: FencedW
     assert output.count("Permission denied") == 2
 
 
-@needs("namespace")
+@skip_without("namespace")
 async def test_namespace_shows_only_own_processes(workspace: FencedWorkspace) -> None:
     code, output = await workspace.run('ls -d /proc/[0-9]*; test /proc/self/exe -ef /proc/$$/exe; echo "$$"')
     *processes, own_pid = output.split()
@@ -269,7 +269,7 @@ def reached(outcome_by_way: dict[str, str]) -> set[str]:
     [
         pytest.param("full", ALLOWED_WITHOUT_NAMESPACE, id="full fence"),
         pytest.param("network", ALLOWED_WITHOUT_NAMESPACE, id="fence with network"),
-        pytest.param("namespace", ALLOWED, id="fence with a namespace", marks=needs("namespace")),
+        pytest.param("namespace", ALLOWED, id="fence with a namespace", marks=skip_without("namespace")),
     ],
 )
 async def test_other_processes_terminals_and_devices_are_unreachable(
@@ -285,7 +285,7 @@ async def test_other_processes_terminals_and_devices_are_unreachable(
 
 
 @pytest.mark.slow
-@needs("devices")
+@skip_without("devices")
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("user", USERS, ids=lambda user: f"user {user}")
 async def test_devices_are_refused_in_writable_folders(user: int) -> None:
@@ -310,7 +310,7 @@ open("over/new", "w").write("x")
 """
 
 
-@needs("devices")
+@skip_without("devices")
 def test_devices_mounted_elsewhere_are_refused_too(tmp_path: Path) -> None:
     """A file over which ``/dev/null`` is mounted, as in containers, can still be read."""
     for folder in ("a dev", "over"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support import guarded_program
 from support.fences import USERS
-from support.processes import as_user, marked, python_of, run_python, until
+from support.processes import block_until, pids_with, python_of, run_python, user_options
 
 in_and_without_a_fence = pytest.mark.parametrize(
     ("user", "options"), [(min(USERS), []), (max(USERS), ["fenced"])], ids=["not fenced", "fenced"]
@@ -30,14 +30,14 @@ def program_with_escapes(user: int, *arguments: str) -> Iterator[subprocess.Pope
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        **as_user(user),
+        **user_options(user),
     ) as process:
         assert process.stdout is not None
         folder = Path(process.stdout.readline().strip())
         assert process.stdout.readline() == "up\n"
         assert folder.is_dir()
         yield process
-    until(lambda: not folder.exists())
+    block_until(lambda: not folder.exists())
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_no_process_escapes_its_call(end: str, user: int, options: list[str]) ->
     with program_with_escapes(user, end, mark, *options) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "over\n"
-        assert marked(mark) == []
+        assert pids_with(mark) == []
         process.communicate("")
         assert process.returncode == 0
 
@@ -59,9 +59,9 @@ def test_no_process_escapes_its_call(end: str, user: int, options: list[str]) ->
 def test_no_process_escapes_a_killed_chain(signal_name: str, user: int, options: list[str]) -> None:
     mark = uuid.uuid4().hex
     with program_with_escapes(user, "stay", mark, *options) as process:
-        assert marked(mark)
+        assert pids_with(mark)
         process.send_signal(signal.Signals[signal_name])
-        until(lambda: not marked(mark))
+        block_until(lambda: not pids_with(mark))
 
 
 REMOVE_FOLDER = """

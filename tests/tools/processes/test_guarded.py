@@ -16,7 +16,7 @@ import pytest
 import trio
 import trio.testing
 from support.fences import full_fence
-from support.processes import DEADLINE_S, marked, until, until_async
+from support.processes import DEADLINE_S, block_until, pids_with, wait_until
 
 from chain.errors import ToolError
 from chain.tools.processes import guarded, keeper
@@ -50,7 +50,7 @@ class Commands:
 
     @property
     def processes(self) -> list[int]:
-        return marked(self.mark)
+        return pids_with(self.mark)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def test_output_arrives_in_order_while_the_command_runs(commands: Commands
     output = bytearray()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(commands.run, "echo one; echo two >&2; read x < go; echo three", output.extend)
-        await until_async(lambda: output == b"one\ntwo\n")
+        await wait_until(lambda: output == b"one\ntwo\n")
         await commands.write_go()
     assert output == b"one\ntwo\nthree\n"
 
@@ -208,7 +208,7 @@ async def test_lost_keeper_ends_only_its_command(commands: Commands, signal_name
             await commands.run(
                 f"export MARK=$MARK-lost; exec bash -c 'setsid sleep 1000 & kill -{signal_name} $PPID; sleep 1000'"
             )
-        assert marked(f"{commands.mark}-lost") == []
+        assert pids_with(f"{commands.mark}-lost") == []
         await commands.write_go()
     assert output_of_other == b"still here\n"
 
@@ -296,7 +296,7 @@ async def test_unkillable_processes_are_reported(commands: Commands, mock_clock:
             mock_clock.jump(seconds)
     for pid in pids.split():
         os.kill(int(pid), signal.SIGCONT)
-    until(lambda: not commands.processes)
+    block_until(lambda: not commands.processes)
 
 
 def test_children_are_found_without_lists_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +322,7 @@ async def test_calls_leave_no_descriptor_in_either_process(commands: Commands) -
         return sorted(os.listdir(f"/proc/{process}/fd"))
 
     before = descriptors(os.getpid())
-    await until_async(lambda: len(descriptors(guard)) < 12)  # it has closed those of the first calls
+    await wait_until(lambda: len(descriptors(guard)) < 12)  # it has closed those of the first calls
     guard_before = descriptors(guard)
     for _ in range(3):
         await commands.run("true")
@@ -331,7 +331,7 @@ async def test_calls_leave_no_descriptor_in_either_process(commands: Commands) -
         with trio.CancelScope() as scope:
             await commands.run("echo; sleep 1000", lambda chunk: scope.cancel())
     assert descriptors(os.getpid()) == before
-    await until_async(lambda: len(descriptors(guard)) <= len(guard_before))
+    await wait_until(lambda: len(descriptors(guard)) <= len(guard_before))
 
 
 async def test_command_inherits_only_its_own_descriptors(commands: Commands) -> None:

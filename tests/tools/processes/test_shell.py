@@ -13,9 +13,9 @@ from typing import Any, Literal
 import pytest
 import trio
 import trio.testing
-from support.fences import needs
-from support.processes import until_async
-from support.steered import Steered
+from support.contexts import QueuedGuidance
+from support.fences import skip_without
+from support.processes import wait_until
 
 from chain.errors import ToolError
 from chain.messages import ToolCall
@@ -70,7 +70,9 @@ class Shell:
 
     @property
     def context(self) -> ToolContext:
-        context = ToolContext(self.workspace, Plan(), "call_1", Steered(), self.reports.append, approved=self.approved)
+        context = ToolContext(
+            self.workspace, Plan(), "call_1", QueuedGuidance(), self.reports.append, approved=self.approved
+        )
         return dataclasses.replace(
             context, notice=self.notices.append, verdict=self.verdict, added_directories=self.added, jobs=self.jobs
         )
@@ -137,7 +139,7 @@ async def test_output_is_reported_while_the_command_runs(shell: Shell) -> None:
     os.mkfifo(shell.workspace / "go")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(shell.run, "echo one; read x < go; echo two; printf th; printf ree")
-        await until_async(lambda: shell.reports == ["one\n"])
+        await wait_until(lambda: shell.reports == ["one\n"])
         await trio.to_thread.run_sync((shell.workspace / "go").write_text, "\n")
     assert "".join(shell.reports) == "one\ntwo\nthree"
 
@@ -376,7 +378,7 @@ async def test_changes_of_a_running_job_are_reported(
         await has_started.wait()
         assert shell.notices == []
         (shell.workspace / "go").touch()
-        await until_async(lambda: shell.notices)
+        await wait_until(lambda: shell.notices)
         nursery.cancel_scope.cancel()
     assert all(notice.startswith("A command changed AGENTS.md:") for notice in shell.notices)
 
@@ -412,7 +414,7 @@ async def test_command_has_the_protections_of_its_preview(shell: Shell, sandbox:
     assert result.endswith("exit code 0") == ("signals" not in active)
 
 
-@needs("writes")
+@skip_without("writes")
 async def test_own_files_in_the_workspace_are_protected(shell: Shell, tmp_path: Path) -> None:
     sessions = shell.workspace / "chain/sessions"
     sessions.mkdir(parents=True)
@@ -434,7 +436,7 @@ def shell_that_can_change_chain(shell: Shell) -> Shell:
     return shell
 
 
-@needs("writes")
+@skip_without("writes")
 async def test_writable_program_has_no_protection_of_writes(shell_that_can_change_chain: Shell) -> None:
     shell = shell_that_can_change_chain
     preview = await shell.preview("ls")
@@ -444,7 +446,7 @@ async def test_writable_program_has_no_protection_of_writes(shell_that_can_chang
     assert "exit code 1" in await shell.run("touch ../new")
 
 
-@needs("writes")
+@skip_without("writes")
 async def test_strict_refuses_a_writable_program(shell_that_can_change_chain: Shell) -> None:
     shell = shell_that_can_change_chain
     shell.rules = dataclasses.replace(shell.rules, sandbox="strict")
@@ -457,7 +459,7 @@ async def test_strict_refuses_a_writable_program(shell_that_can_change_chain: Sh
 REFUSED_WRITE = "[sandbox: writes denied; see chain help sandbox]"
 
 
-@needs("writes")
+@skip_without("writes")
 async def test_failure_by_the_sandbox_is_named(shell: Shell) -> None:
     output = await shell.output("touch ../x || false")
     ending, reason, *_ = output.summary
@@ -465,13 +467,13 @@ async def test_failure_by_the_sandbox_is_named(shell: Shell) -> None:
     assert output.text.endswith(f": Permission denied\nexit code 1\n{REFUSED_WRITE}")
 
 
-@needs("writes")
+@skip_without("writes")
 async def test_refusal_without_a_failure_is_named(shell: Shell) -> None:
     result = await shell.run("touch ../x 2>&1 | tail -1")
     assert result.endswith(f": Permission denied\nexit code 0\n{REFUSED_WRITE}")
 
 
-@needs("writes")
+@skip_without("writes")
 async def test_words_of_a_refusal_in_logs_are_ignored(shell: Shell) -> None:
     (shell.workspace / "log").write_text("Permission denied\n")
     assert await shell.run("cat log") == "Permission denied\nexit code 0"
@@ -503,7 +505,7 @@ for name in ("AF_INET", "AF_UNIX"):
         pytest.param("outside", True, "", id="no sandbox"),
     ],
 )
-@needs("writes", "network", "unix_sockets")
+@skip_without("writes", "network", "unix_sockets")
 async def test_escalation_lifts_one_restriction(
     shell: Shell, tmp_path: Path, escalation: Escalation | None, can_write: bool, refused_sockets: str
 ) -> None:
@@ -517,7 +519,7 @@ async def test_escalation_lifts_one_restriction(
 
 
 @pytest.mark.parametrize("escalation", ["network", "outside"])
-@needs("writes", "network", "unix_sockets")
+@skip_without("writes", "network", "unix_sockets")
 async def test_escalation_is_for_one_command(shell: Shell, tmp_path: Path, escalation: Escalation) -> None:
     shell.verdict = Verdict(True, is_once=True, escalation=escalation)
     await shell.run("true")
@@ -533,7 +535,7 @@ def lib(tmp_path: Path) -> Path:
     return tmp_path / "lib"
 
 
-@needs("writes")
+@skip_without("writes")
 async def test_added_directory_is_writable(shell: Shell, lib: Path) -> None:
     shell.added = (lib,)
     assert (await shell.run("touch new; pwd", workdir=str(lib))).startswith(f"{lib}\n")
@@ -543,7 +545,7 @@ async def test_added_directory_is_writable(shell: Shell, lib: Path) -> None:
         await shell.run("pwd", workdir=f"{lib}/..")
 
 
-@needs("writes")
+@skip_without("writes")
 async def test_changes_in_an_added_directory_are_reported(shell: Shell, lib: Path) -> None:
     shell.added = (lib,)
     await shell.run(f"echo x > {lib}/.git/hooks/pre-commit")
@@ -551,7 +553,7 @@ async def test_changes_in_an_added_directory_are_reported(shell: Shell, lib: Pat
 
 
 @pytest.mark.parametrize("in_background", [False, True], ids=["command", "job"])
-@needs("writes", "network", "unix_sockets")
+@skip_without("writes", "network", "unix_sockets")
 async def test_escalated_command_writes_added_directory(
     shell: Shell, tmp_path: Path, lib: Path, in_background: bool
 ) -> None:
@@ -567,7 +569,7 @@ async def test_escalated_command_writes_added_directory(
     assert not (tmp_path / "next").exists()
 
 
-@needs("writes")
+@skip_without("writes")
 async def test_added_directory_of_protected_files_is_refused(shell: Shell, tmp_path: Path) -> None:
     package = tmp_path / "packages/one"
     package.mkdir(parents=True)

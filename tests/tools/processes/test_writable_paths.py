@@ -13,14 +13,14 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from support.fences import needs
+from support.fences import skip_without
 
 from chain.errors import ToolError
 from chain.tools import protected
 from chain.tools.processes.writable_paths import WritablePaths
 from chain.tools.protected import Protected, Refused
 
-pytestmark = needs("writes")
+pytestmark = skip_without("writes")
 
 
 def places(*kept: Path, open: tuple[Path, ...] = (), wide: tuple[Path, ...] = ()) -> Refused:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from support.certificates import self_signed
 from support.site import Answer, NameTable, User, open_site
+from support.sockets import create_certificate
 
 from chain.tools.research import pages
 from chain.tools.research.addresses import SourceError
@@ -284,7 +284,7 @@ async def test_the_next_address_of_a_name_is_tried(names: NameTable) -> None:
 async def test_a_certificate_must_be_trusted_and_match(
     names: NameTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate_of_a, tls = self_signed(tmp_path)
+    certificate_of_a, tls = create_certificate(tmp_path)
     async with open_site(tls, x=Answer(b"x")) as site:
         page_of_a, page_of_b = site.url("/x", "a.test", "https"), site.url("/x", "b.test", "https")
         assert (await fetch_error(page_of_a)).startswith("cannot be reached: its certificate is not valid")

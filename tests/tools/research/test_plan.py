@@ -2,7 +2,7 @@
 
 import hypothesis.strategies as st
 import pytest
-from support import sharded
+from support.examples import sharded
 
 from chain.lines.parse import Adjustment, AdjustmentType, parse_line
 from chain.tools.research.plan import MAX_NAME, ResearchPlan, is_named, may_be_host, normalize_name, source_name

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from support import sessions
+from support.contexts import QueuedGuidance, tool_context
 from support.site import Answer, User, open_site
-from support.steered import Steered, tool_context
 
 from chain import events
 from chain.errors import ToolError
@@ -60,7 +60,7 @@ class Research:
         (tool,) = research_tools(self.hosts, self.guard)
         context = tool_context(
             self.workspace,
-            steering=steering or Steered(),
+            steering=steering or QueuedGuidance(),
             report=self.progress.append,
             asking=self.user,
             result_limit=self.result_limit,
@@ -321,14 +321,14 @@ rules:
 async def test_lines_of_a_session_reach_the_running_tool(
     guard: Guard, lines: list[str], outcomes: dict[str, str], counts: str
 ) -> None:
-    use = sessions.settings(max_iterations=18 if len(lines) > 1 else 17)
-    assert use.file is not None
+    settings = sessions.make_settings(max_iterations=18 if len(lines) > 1 else 17)
+    assert settings.file is not None
     for name, text in FILES.items():
-        path = use.file.parent / f"r-{name}"
+        path = settings.file.parent / f"r-{name}"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    async with sessions.open_session(RULES, tools=research_tools((), guard), use=use) as session:
-        sessions.at(session, events.ToolProgress, lambda: [session.chain.submit(line) for line in lines])
+    async with sessions.open_session(RULES, tools=research_tools((), guard), settings=settings) as session:
+        sessions.call_at_event(session, events.ToolProgress, lambda: [session.chain.submit(line) for line in lines])
         await session.run("Research the poles")
         (result,) = session.of(events.ToolResult)
     assert {source: outcome(result.text, source) for source in sources_of(result.text)} == outcomes

@@ -10,7 +10,7 @@ from chain.plan import Plan
 from chain.tools.tool import Guidance, ToolContext
 
 
-class Steered:
+class QueuedGuidance:
     """A source of guidance that returns each adjustment once, as a session does."""
 
     def __init__(self, *adjustments: Adjustment) -> None:
@@ -23,5 +23,5 @@ class Steered:
 
 def tool_context(workspace: Path = Path("."), **more: Any) -> ToolContext:
     """Return the context of the call ``t1``. Its progress is dropped, unless ``more`` has a ``report`` function."""
-    defaults = {"plan": Plan(), "call_id": "t1", "steering": Steered(), "report": lambda text: None}
+    defaults = {"plan": Plan(), "call_id": "t1", "steering": QueuedGuidance(), "report": lambda text: None}
     return ToolContext(workspace, **{**defaults, **more})

@@ -32,26 +32,29 @@ PLAIN: dict[object, st.SearchStrategy[Any]] = {
 }
 
 
-def drawn(kind: Any, **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def instances_of(kind: Any, **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Draw objects of a dataclass. ``strategies`` are for fields by name; the class need not have all of them."""
     hints = get_type_hints(kind)
     names = [each.name for each in fields(kind) if each.init]
-    return st.builds(kind, **{name: strategies[name] if name in strategies else of_type(hints[name]) for name in names})
+    return st.builds(
+        kind, **{name: strategies[name] if name in strategies else values_of(hints[name]) for name in names}
+    )
 
 
-def of_type(hint: Any) -> st.SearchStrategy[Any]:
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Draw values of a type."""
     arguments = get_args(hint)
     if hint in PLAIN:
         return PLAIN[hint]
     if get_origin(hint) is Literal:
         return st.sampled_from(arguments)
     if get_origin(hint) in (Union, UnionType):
-        return st.one_of(*map(of_type, arguments))
+        return st.one_of(*map(values_of, arguments))
     if get_origin(hint) is tuple:
-        return st.lists(of_type(arguments[0]), max_size=3).map(tuple)
+        return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
     if get_origin(hint) in (dict, Mapping):
-        return st.dictionaries(WORDS, of_type(arguments[1]), max_size=3)
+        return st.dictionaries(WORDS, values_of(arguments[1]), max_size=3)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return st.sampled_from(hint)
     assert is_dataclass(hint), hint
-    return drawn(hint)
+    return instances_of(hint)
