@@ -53,8 +53,8 @@ async def test_failing_listeners_disturb_no_other() -> None:
             for error in errors:
                 session.chain.listen(failing_listener(error))
             session.chain.listen(later_events.append)
-            await begin(session, gate, "use B", "todo: add x", "then: next")
-            await finish(session, gate)
+            await start_run(session, gate, "use B", "todo: add x", "then: next")
+            await finish_run(session, gate)
             assert session.events[-len(later_events) :] == later_events
             assert feed.take()[1:] == session.events
             assert [result.status for result in session.of(events.Result)] == ["done", "done"]
@@ -128,8 +128,8 @@ async def test_a_tool_that_resists_is_awaited(autojump_clock: MockClock) -> None
 
 
 async def test_a_resisting_child_returns_its_lines(autojump_clock: MockClock) -> None:
-    async with family(tools=[resist]) as agents:
-        await agents.begin([start("agent", [["resist", {}]])])
+    async with open_agents(tools=[resist]) as agents:
+        await agents.start_run([start("agent", [["resist", {}]])])
         agents.send("look at the tests too", "agent-1")
         await agents.wait_blocked()
     assert (agents.session.result.status, agents.session.state("L2")) == ("interrupted", "returned")

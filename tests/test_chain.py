@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import trio
-from support import FullDisk, Recorder, check_invariants, open_session, settings
-from support.certificates import self_signed
-from support.disks import SMALL, MemoryFile
+from support.checks import check_invariants
+from support.disks import SMALL, FullDisk, MemoryFile
 from support.examples import first_in_short_run
 from support.gate import TWO_STEPS, Gate, finish_run, start_run
 from support.project import ROOT
 from support.sessions import RecordingModel, make_settings, open_session
+from support.sockets import self_signed
 from support.wire import model_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -41,9 +41,9 @@ def scripted(rules: str = "rules: [{text: The other answer.}]", name: str = "oth
 async def test_a_dropped_line_never_reaches_the_model() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await begin(session, gate, "use B", "!Use C  ", "context: it is late")
+        await start_run(session, gate, "use B", "!Use C  ", "context: it is late")
         assert session.chain.lines.drop("l3", "edited") == "!Use C  "
-        await finish(session, gate)
+        await finish_run(session, gate)
         assert "Use C" not in session.sent()
         [interruption] = session.of(events.UserInterruption)
         assert (interruption.ids, interruption.point) == (("L2", "L4"), Point.AFTER_TOOLS)
@@ -57,7 +57,7 @@ async def test_the_last_waiting_line_is_the_prompts() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         assert session.chain.lines.last_waiting() is None
-        await begin(session, gate, "use B", "use C")
+        await start_run(session, gate, "use B", "use C")
         session.chain.submit("use D", origin="door")
         assert session.chain.lines.last_waiting() == "L3"
 
@@ -65,7 +65,7 @@ async def test_the_last_waiting_line_is_the_prompts() -> None:
 async def test_a_line_that_acted_cannot_be_dropped() -> None:
     gate = Gate(reads_guidance=True)
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await begin(session, gate, "use B", "focus on prices")
+        await start_run(session, gate, "use B", "focus on prices")
         gate.asked.set()
         await wait_all_tasks_blocked()
         assert gate.adjustments == ["prices"]
@@ -209,7 +209,7 @@ async def test_a_change_that_cannot_be_recorded_is_none() -> None:
     assert (other.requests, other.closed) == ([], 0)
 
 
-class HangingModel(Recorder):
+class HangingModel(RecordingModel):
     """A model that takes long to close."""
 
     async def aclose(self) -> None:
@@ -273,7 +273,7 @@ async def test_a_closing_chain_starts_nothing() -> None:
 
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         session.chain.listen(use_the_chain)
-        await begin(session, gate)
+        await start_run(session, gate)
     assert errors == ["the chain is closing"]
 
 

@@ -50,7 +50,9 @@ async def run_forever(on_output: object) -> JobEnd:
 
 
 async def test_the_slash_commands_are_documented(tmp_path: Path) -> None:
-    documented = {name for command, *_ in rows("terminal", "command") for name in re.findall(r"`(/[\w-]+)", command)}
+    documented = {
+        name for command, *_ in table_rows("terminal", "command") for name in re.findall(r"`(/[\w-]+)", command)
+    }
     servers = [server({"command": "/no/such/program"})]
     async with open_session("rules: [{text: Hello.}]", servers=servers) as session:
         session.chain.jobs.start("main", "call", "sleep 1000", run_forever, wakes=False)
@@ -62,7 +64,7 @@ def test_every_event_is_documented() -> None:
     common = {"agent", "iteration", "time"}
     documented = {
         type: names.strip("`").split()
-        for types, names in rows("events", "type")
+        for types, names in table_rows("events", "type")
         for type in re.findall(r"`(\w+)`", types)
     }
     actual = {type: [name for name in names if name not in common] for type, names in event_json.FIELD_NAMES.items()}
@@ -70,19 +72,21 @@ def test_every_event_is_documented() -> None:
 
 
 def test_every_exit_code_is_documented() -> None:
-    codes = {s: int(code) for code, statuses in rows("exit-codes", "code") for s in re.findall(r"`(\w+)`", statuses)}
+    codes = {
+        s: int(code) for code, statuses in table_rows("exit-codes", "code") for s in re.findall(r"`(\w+)`", statuses)
+    }
     assert codes == EXIT_CODES
     assert "143, 130, 1, 4, 3" in text_of("exit-codes")
 
 
 def test_every_word_of_lines_is_documented() -> None:
-    states = {state.strip("`") for state, *_ in rows("lines", "state")} | {"refused", "unsent"}
+    states = {state.strip("`") for state, *_ in table_rows("lines", "state")} | {"refused", "unsent"}
     assert states == {*get_args(events.State)} - {"queued"}
     assert all(f"`{word}`" in text_of("lines") for word in (*states, *lines.STOP_PHRASES))
 
 
 def test_every_moment_is_documented() -> None:
-    documented = {name for moment, _ in rows("moments", "moment") for name in re.findall(r"@\w+", moment)[:1]}
+    documented = {name for moment, _ in table_rows("moments", "moment") for name in re.findall(r"@\w+", moment)[:1]}
     assert documented == set(moments._USAGE)
 
 
@@ -91,13 +95,17 @@ def test_every_variable_of_a_handler_is_documented() -> None:
 
 
 def test_every_action_on_sessions_is_documented() -> None:
-    actions = [name for cells in rows("sessions", "command") for name in re.findall(r"`chain sessions (\w+)", cells[0])]
+    actions = [
+        name for cells in table_rows("sessions", "command") for name in re.findall(r"`chain sessions (\w+)", cells[0])
+    ]
     assert tuple(actions) == ACTIONS
     assert set(re.findall(r"`--format (\w+)`", text_of("sessions"))) == set(FORMATS)
 
 
 def test_every_tool_is_documented_in_its_group(tmp_path: Path) -> None:
-    documented = {group.strip("`"): set(re.findall(r"`(\w+)`", tools)) for group, tools, *_ in rows("tools", "group")}
+    documented = {
+        group.strip("`"): set(re.findall(r"`(\w+)`", tools)) for group, tools, *_ in table_rows("tools", "group")
+    }
     groups = tool_groups(load_settings(config=None, environ={}, cwd=tmp_path))
     for name, tools in groups.items():
         assert {tool.name for tool in tools} <= documented[name]
@@ -106,9 +114,9 @@ def test_every_tool_is_documented_in_its_group(tmp_path: Path) -> None:
 
 def test_the_tools_and_limits_of_agents_are_documented(tmp_path: Path) -> None:
     settings = load_settings(config=None, environ={}, cwd=tmp_path)
-    documented = {tool.strip("`") for tool, *_ in rows("agents", "tool")}
+    documented = {tool.strip("`") for tool, *_ in table_rows("agents", "tool")}
     assert documented == {tool.name for tool in tool_groups(settings)["agents"]}
-    assert {state for state, *_ in rows("agents", "state")} == {*get_args(Activity)}
+    assert {state for state, *_ in table_rows("agents", "state")} == {*get_args(Activity)}
     _, _, section = text_of("agents").partition("## Limits")
     limits = [settings.agents.max_depth, settings.agents.max_running, settings.agents.max_kept]
     assert [int(number) for number in re.findall(r"\((\d+)\)", section)] == limits
@@ -139,7 +147,7 @@ def test_the_example_of_agents_works(tmp_path: Path) -> None:
     assert kinds["explore"].tools == ("files",)
     reviewer = {field.name: getattr(kinds["reviewer"], field.name) for field in fields(kinds["reviewer"])}
     assert all(reviewer.values())
-    documented = {key.strip("`") for key, *_ in rows("configuration", "key of a kind")}
+    documented = {key.strip("`") for key, *_ in table_rows("configuration", "key of a kind")}
     assert documented == {*reviewer} - {"name"}
 
 
@@ -221,7 +229,7 @@ def test_a_recipe_works(recipe: str, answer: str, tmp_path: Path) -> None:
     (tmp_path / "docs" / "a.md").write_text("# Title\n")
     (tmp_path / "test_a.py").write_text("def test_a():\n    assert True\n")
     (tmp_path / "notes.md").write_text("colour\n")
-    *preparation, command = block("tools", f"recipe: {recipe}").splitlines()
+    *preparation, command = code_block("tools", f"recipe: {recipe}").splitlines()
     subprocess.run(["sh", "-ec", "\n".join(preparation)], cwd=tmp_path, check=True)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     program, *words = shlex.split(command)

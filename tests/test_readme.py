@@ -38,14 +38,14 @@ def test_the_ci_runs_the_readmes_own_command() -> None:
 
 @pytest.mark.slow
 def test_the_transcript_is_what_a_terminal_shows(tmp_path: Path) -> None:
-    command, _, transcript = block("README.md", "transcript").partition("\n")
+    command, _, transcript = code_block("README.md", "transcript").partition("\n")
     argv = shlex.split(command.removeprefix("$ chain "))
     with Screen([sys.executable, "-m", "cli", *argv], home=tmp_path, cwd=ROOT, rows=50, columns=120) as screen:
         screen.until("✓ done")
         screen.type("/quit\r")
         assert screen.wait() == 0
-        shown = without_chance(screen.everything)
-    expected = without_chance(transcript.rstrip())
+        shown = without_varying_parts(screen.everything)
+    expected = without_varying_parts(transcript.rstrip())
     assert len(expected) == 5
     remaining = iter(shown)
     assert all(row in remaining for row in expected), "\n".join(shown)
@@ -67,7 +67,7 @@ def test_the_recorded_session_replays_the_same(tmp_path: Path) -> None:
 
 
 def test_the_table_shows_every_kind_of_line() -> None:
-    examples = [re.findall(r"`(.+?)`", line)[0] for line, *_ in rows("README.md", "line")]
+    examples = [re.findall(r"`(.+?)`", line)[0] for line, *_ in table_rows("README.md", "line")]
     lines = [parse_line(text) for text in examples]
     assert [(line.kind, line.urgency) for line in lines] == [
         ("redirect", "next"),

@@ -58,7 +58,7 @@ def removed_folder(tmp_path: Path) -> Iterator[Path]:
 def test_a_command_in_a_removed_folder_ends_well(
     command: str, code: int, error: str | None, removed_folder: Path, tmp_path: Path
 ) -> None:
-    there, variables, id = tmp_path / "there", environ(tmp_path, {}), ""
+    there, variables, id = tmp_path / "there", make_environ(tmp_path, {}), ""
     there.mkdir()
     if "{id}" in command:
         call_program("-p", "hello", "--model", "offline", cwd=there, environ=variables)

@@ -130,8 +130,8 @@ def test_a_broken_handler_leaves_the_built_in_one(handler: Path) -> None:
 )
 async def test_a_run_composes_the_same(text: str) -> None:
     # The line is delivered at another point than in the example, so this handler prompt does not name the point.
-    use = settings(handler=HANDLER.replace("Iteration ${iteration}, point ${point}, ${remaining} left, ", ""))
-    composed = explain_line(use, text).composed
+    settings = make_settings(handler=HANDLER.replace("Iteration ${iteration}, point ${point}, ${remaining} left, ", ""))
+    composed = explain_line(settings, text).composed
     assert composed
     rules = "rules: [{when: {user: '^go$'}, tools: [{name: plan_list}]}, {text: Done.}]"
     async with open_session(rules, settings=settings) as session:

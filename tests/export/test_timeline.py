@@ -33,7 +33,7 @@ def test_seconds_have_room_next_to_a_night() -> None:
 
 def lanes() -> list[LexborNode]:
     """Return the lanes of the agents. The first one is that of the main agent."""
-    return LexborHTMLParser("".join(render_timeline(outline_of(eventful().events)))).css(".lane")
+    return LexborHTMLParser("".join(render_timeline(outline_of(eventful_session().events)))).css(".lane")
 
 
 def style_of(node: LexborNode) -> list[float]:

@@ -193,7 +193,7 @@ async def test_late_list_loses_no_change(log: Path, monkeypatch: pytest.MonkeyPa
     async with run_servers(log.parent, hostile_server(log, "slow-list")) as servers:
         await servers.tools()
         await servers.call("h__change")
-        await until_async(lambda: servers.manager.by_name["h"]._change_count)
+        await wait_until(lambda: servers.manager.by_name["h"]._change_count)
         assert "h__new" not in await servers.tools()
         monkeypatch.setattr(mcp_servers, "LIST_S", math.inf)
         assert "h__new" in await servers.tools()
