@@ -118,7 +118,7 @@ _COMMAND_OPTIONS = {
     "worker": ("at_once", "only", "keep"),
     "sessions export": ("format", "output"),
 }
-"""For each command, the options that only it has. All other options are valid for runs and for every command."""
+"""For some commands, options that no other command has. All other options are valid for runs and for every command."""
 
 CHOICES = {
     "output_format": ("text", "json", "stream-json"),
@@ -126,7 +126,7 @@ CHOICES = {
     "format": ("md", "json", "html"),
     "mode": tuple(mode.replace(" ", "-") for mode in MODES),
 }
-"""The options with a fixed set of values."""
+"""The allowed values of the options that have a fixed set of values."""
 
 _OTHER_NAMES = {
     "--workspace": "--cd --cwd -C",

@@ -30,7 +30,7 @@ class Outbox:
 
     @property
     def excess(self) -> int:
-        """The number of waiting bytes without the first row, which may have any length."""
+        """The number of waiting bytes, not counting the first row, which may have any length."""
         return self._size - len(self._rows[0]) if self._rows else 0
 
     def put(self, row: bytes) -> None:
@@ -56,7 +56,7 @@ class Outbox:
         self._drain()
 
     async def run(self) -> None:
-        """Write rows until cancelled. Raise whatever ``write`` raises."""
+        """Write rows until cancelled. An exception of the function ``write`` ends this method too."""
         while True:
             while not self._rows:
                 await self._changed.wait()

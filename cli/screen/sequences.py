@@ -17,7 +17,7 @@ KEY = re.compile(rf"[^\x1b]|\x1b(?:\x1b?(?:{_CSI}|{_SS3})|{_STRING}|{_ALT}|(?=\x
 
 An Esc before another Esc or Ctrl-C is a key of its own."""
 LATE = re.compile(r"\[[0-?]*[ -/]*[@-~]")
-"""Matches the rest of a sequence whose Esc came alone, if a single read returns the whole rest."""
+"""Matches the rest of a sequence whose Esc was read alone, if the whole rest is read at once."""
 
 MAX_COPIED = 74_994
 """Maximum bytes of a copied text. Its sequence in base64 then has 100 kB, which common terminals accept."""

@@ -31,7 +31,7 @@ _REPORTERS = ("foot", "mintty", "tmux", "xterm-ghostty")
 _REPORTING_PROGRAMS = ("WezTerm", "iTerm.app", "ghostty", "mintty")
 
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
-"""Values to which Python sets LC_CTYPE when it starts in the C locale. They say nothing about the terminal."""
+"""Values to which Python itself sets LC_CTYPE in the C locale. So they say nothing about the terminal."""
 
 WRITE_S = 1.0
 """Seconds that ``write_briefly`` may block."""
@@ -77,7 +77,7 @@ def reapply_settings() -> None:
 
 @contextmanager
 def echo_off() -> Iterator[None]:
-    """Turn echo off inside the block, but not if the program is in the background. Restore it also at an exit."""
+    """Turn echo off inside the block, unless the program is in the background. An exit inside the block restores it."""
     global _before, _reset
     with suppress(termios.error):
         if _before is None and not _is_in_background(0):
@@ -89,7 +89,7 @@ def echo_off() -> Iterator[None]:
     shown, hidden = _before, _without(_before, termios.ECHO)
 
     def restore_and_raise(number: int, frame: FrameType | None) -> None:
-        """Restore the terminal before the program is suspended, or ended by SIGQUIT."""
+        """Restore the terminal, then let the signal ``number`` suspend or end the program."""
         termios.tcsetattr(0, termios.TCSANOW, shown)
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
@@ -112,7 +112,7 @@ def echo_off() -> Iterator[None]:
 def watch_suspension() -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether the program was suspended since the previous call of that function.
 
-    Use it only in the main thread.
+    Only the main thread may use it.
     """
     returns: list[int] = []
 
@@ -130,7 +130,7 @@ def watch_suspension() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def interruptible_input() -> Iterator[Callable[[], None]]:
-    """Yield a function that waits for input, and runs signal handlers meanwhile. Use it only in the main thread.
+    """Yield a function that waits for input, and runs signal handlers meanwhile. Only the main thread may use it.
 
     If a signal arrives just before a blocking read, its handler runs only after a key is pressed. The yielded function
     also waits for the interpreter's wakeup descriptor, so that the handler runs at once.
@@ -208,7 +208,7 @@ def _is_in_background(fd: int) -> bool:
 
 
 def is_shell_in_control(fd: int) -> bool:
-    """Return whether a shell controls the terminal, or has turned echo on again since ``echo_off``."""
+    """Return whether a shell controls the terminal, or whether echo was turned on again since ``echo_off``."""
     if _is_in_background(fd):
         return True
     try:
@@ -250,8 +250,8 @@ def stop_job() -> None:
 def lend_terminal(settle: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Restore the terminal's original settings inside the block, in which another program uses the terminal.
 
-    ``settle`` is called at the end. Outside the main thread it must wait until the main thread has handled all signals
-    that have arrived.
+    ``settle`` is called at the end. If the caller is not the main thread, ``settle`` must wait until the main thread
+    has handled all signals that have arrived.
     """
     global _is_lent
     _is_lent = True
@@ -312,7 +312,7 @@ def is_one_terminal(one: int, other: int) -> bool:
 
 
 def is_dumb(environ: Mapping[str, str]) -> bool:
-    """Return whether the terminal can only show rows."""
+    """Return whether ``$TERM`` says that the terminal can only show rows."""
     return environ.get("TERM", "").lower() in ("", "dumb", "unknown")
 
 

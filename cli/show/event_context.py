@@ -44,7 +44,7 @@ class Contexts:
         """The texts of the waiting lines that report the ends of jobs."""
         self._began: float | None = None
 
-    def context_of(self, event: Event) -> Context:
+    def record(self, event: Event) -> Context:
         """Record the next event of the session, and return its context."""
         working, depth = self.working, depth_of(self.working, event.agent)
         if event.agent in working:

@@ -94,14 +94,14 @@ class Renderer:
 
         A row has no newline. Without a ``context``, the one of the main agent's view is used.
         """
-        context = self._contexts.context_of(event) if context is None else context
+        context = self._contexts.record(event) if context is None else context
         if isinstance(event, events.UserInterruption) and context.jobs:
             event = replace(event, message=user_lines.strip_texts(event.message, context.jobs))
         return self._spaced(self._parts(event, context))
 
     def split_result(self, event: events.Result) -> tuple[list[str], list[str]]:
         """Return the rows of a result in two lists: those to print before the answer, and those to print after it."""
-        context = self._contexts.context_of(event)
+        context = self._contexts.record(event)
         return self._spaced(self._settle_pending(event)), self._rows(event, self.place, context)
 
     def resize(self, width: int) -> None:

@@ -59,7 +59,7 @@ class Transcripts:
 
         The rows are made for a terminal ``width`` columns wide.
         """
-        context = self._contexts.context_of(event)
+        context = self._contexts.record(event)
         match event:
             case events.AgentStarted():
                 self._add_nested(event, context, width)

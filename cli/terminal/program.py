@@ -177,12 +177,12 @@ class _Program:
         session.notify([*self._open_sessions.notes(chain), *commands.custom.found.faults])
         return session
 
-    def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
+    def accept(self, text: str, *, question_id: str = "", again: bool = False) -> Acceptance:
         # A key pressed after a line does not count as the second press.
         self._interrupted_at = self._hinted_at = self._escaped_at = -math.inf
         if self._is_leaving or self._requested is not None:
             return "later"
-        return self._session.accept(text, at=at, again=again)
+        return self._session.accept(text, question_id=question_id, again=again)
 
     async def wait_ready(self) -> None:
         while self._requested is not None:
@@ -258,8 +258,8 @@ class _Program:
     def target(self, typed: str) -> str:
         return self._session.target(typed)
 
-    def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
-        return self._session.toolbar(width, typed, at, others, keys)
+    def toolbar(self, width: int, typed: str, question_id: str, lines_before: int, keys: str) -> Sequence[ToolbarPart]:
+        return self._session.toolbar(width, typed, question_id, lines_before, keys)
 
     def give_back(self, text: str) -> None:
         self._screen.give_back(text)
