@@ -25,7 +25,7 @@ from cli.event_rows import json_row, pieces_of_row
 from cli.screen import tty
 from cli.show.renderer import Renderer
 from cli.show.session_list import resumption_rows
-from cli.show.text_rows import columns, unpainted
+from cli.show.text_rows import columns, strip_colours
 from cli.writing import write_text
 
 _THREADS = Threads("output")
@@ -90,7 +90,7 @@ class HeadlessOutput:
     def _erase_sequence(self) -> str:
         """Return the control sequence that erases the unfinished rows, which may wrap at the terminal's width."""
         width = tty.size(self._stderr)[0] if self._tail else 1
-        rows = sum(max(ceil(columns(unpainted(row)) / width), 1) for row in self._tail.split("\n"))
+        rows = sum(max(ceil(columns(strip_colours(row)) / width), 1) for row in self._tail.split("\n"))
         return f"\r\x1b[{rows}A\x1b[J" if self._tail else ""
 
     def put(self, event: events.Event) -> None:

@@ -29,7 +29,7 @@ from chain.text.plain import sanitize
 from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.toolkit import HeldOutput, screen_size
-from cli.show.text_rows import in_rows
+from cli.show.text_rows import wrap_text
 
 REDRAWN_ROWS = 500
 """Maximum rows that Ctrl-L draws again: more than a screen has."""
@@ -242,7 +242,7 @@ class RowOutput:
     def resume(self, said: str = "") -> None:
         """Draw the prompt again after another program has exited. Show the text ``said`` above it."""
         with self._lock:
-            self._rows += in_rows(said, screen_size().columns)
+            self._rows += wrap_text(said, screen_size().columns)
         with self._output.holding():
             self._output.write_raw("\r")
             self.draw()

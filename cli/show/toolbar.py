@@ -247,13 +247,13 @@ class Toolbar:
         else:
             right = self._right(to)
         for texts in self._left_variants(now, self._queue(waiting, to.waiting), holds_rows, mode, jobs):
-            left = self._joined(texts)
+            left = self._join_texts(texts)
             room = width - sum(columns(text) for _, text in left) - columns(right)
             if room >= (SIDE_GAP if left and right else 0):
                 return [*left, ("", f"{' ' * room}{right}")] if right else left
         return [("", cut(right, width, self._signs.cut))]
 
-    def _joined(self, texts: Iterable[str]) -> list[ToolbarPart]:
+    def _join_texts(self, texts: Iterable[str]) -> list[ToolbarPart]:
         """Join the texts of a left side with dots, and return the result as parts with their styles."""
         parts: list[ToolbarPart] = []
         for text in filter(None, texts):

@@ -19,7 +19,7 @@ from cli.ending import at_immediate_exit
 from cli.screen import tty
 from cli.show import trust_rows
 from cli.show.session_list import resolve_choice, session_rows
-from cli.show.text_rows import NARROWEST, in_rows
+from cli.show.text_rows import NARROWEST, wrap_text
 from cli.writing import try_to_write
 
 QUESTION_ROWS = 4
@@ -99,7 +99,7 @@ def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
 
 def say(text: str, *, ascii: bool) -> None:
     """Print a sentence, wrapped to the terminal's width."""
-    _show(in_rows(text, max(tty.size()[0], NARROWEST)), ascii=ascii)
+    _show(wrap_text(text, max(tty.size()[0], NARROWEST)), ascii=ascii)
 
 
 def _show(rows: Sequence[str], *, ascii: bool) -> None:
@@ -118,7 +118,7 @@ def _ask(question: str) -> str | None:
         suppress(OSError),
         tty.interruptible_input() as wait,
     ):
-        try_to_write(1, "\n".join(in_rows(question, max(tty.size()[0] - 1, NARROWEST))) + " ")
+        try_to_write(1, "\n".join(wrap_text(question, max(tty.size()[0] - 1, NARROWEST))) + " ")
         while not line.endswith(b"\n"):
             wait()
             if not (piece := os.read(0, 4096)):

@@ -33,7 +33,7 @@ from cli.input.sender import NO_ROOM, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Choice, Screen
 from cli.show.session_list import resumption_rows
-from cli.show.text_rows import in_rows
+from cli.show.text_rows import wrap_text
 from cli.show.toolbar import ToolbarPart
 from cli.terminal.alerts import Alerts
 from cli.terminal.chains import OpenSessions
@@ -383,7 +383,7 @@ class _Program:
     def _farewell(self) -> list[str]:
         """The rows on how to resume the stored sessions of this program, the latest session last."""
         if (tour := self._invocation.tour) is not None:
-            return in_rows(tour.farewell, self._screen.width)
+            return wrap_text(tour.farewell, self._screen.width)
         if not self._invocation.is_kept:
             return []
         return [row for id in self._used_ids for row in resumption_rows(id, self._screen.width)]

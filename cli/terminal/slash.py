@@ -311,7 +311,7 @@ class Commands:
     def _do_compact(self, focus: str) -> CommandAnswer:
         is_running = self._chain.is_running
         self._chain.runs.compact(focus)
-        return CommandAnswer("At the next safe point." if is_running else "")
+        return CommandAnswer("The conversation is compacted at the next safe point." if is_running else "")
 
     def _do_undo(self, argument: str) -> CommandAnswer:
         count, *more = argument.split() if argument[:1].isdecimal() else ["1", *argument.split()]

@@ -90,8 +90,8 @@ def test_text_that_looks_like_a_difference_is_plain() -> None:
     ],
 )
 def test_the_hint_has_the_possible_answers(question: events.Question, shown: str, keys: str) -> None:
-    assert hint(question) == f"{shown} · n refuse · or type a space, then why not"
-    assert hint(question, by_key=False) == f"{shown} · n refuse · or say why not"
+    assert hint(question) == f"{shown} · n refuse · or a space, then the reason"
+    assert hint(question, by_key=False) == f"{shown} · n refuse · or type the reason"
     assert answer_keys(question) == keys
 
 
