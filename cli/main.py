@@ -147,9 +147,9 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
         settings, typed = _ask_for_trust(args, settings, state, ascii=ascii)
     settings.model()  # report its errors before the prompt appears
     if args.resume == "":
-        from cli.terminal.plain_question import ask_which
+        from cli.terminal.plain_question import ask_which_session
 
-        args.resume = ask_which(state, settings.state, arguments.absolute_path(args.workspace), ascii=ascii)
+        args.resume = ask_which_session(state, settings.state, arguments.absolute_path(args.workspace), ascii=ascii)
         if args.resume is None:
             return 0
     place = arguments.read_place(args, state, settings.state)

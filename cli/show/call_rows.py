@@ -29,7 +29,7 @@ _QUOTED = ("pattern", "query")
 _OPENINGS = frozenset("{[")
 
 
-def subject(name: str, input: Mapping[str, Any]) -> str:
+def main_argument(name: str, input: Mapping[str, Any]) -> str:
     """Return the main argument of a call as text. Without one, return the first argument that is a text, else all."""
     texts = {key: value for key, value in input.items() if isinstance(value, str) and value.strip()}
     if not texts and name == LISTING:
@@ -42,7 +42,7 @@ def subject(name: str, input: Mapping[str, Any]) -> str:
     return f'"{text}"' if key in _QUOTED else text
 
 
-def head(name: str, about: str) -> str:
+def label(name: str, about: str) -> str:
     """Return a call's name and its main argument. Two spaces precede a command, since it contains spaces itself."""
     return f"{flat(name)}{'  ' if name == COMMAND_TOOL and about else ' ' if about else ''}{about}"
 
@@ -74,7 +74,7 @@ def settled_call(event: events.ToolResult, about: str, more: Sequence[str], plac
     additional row.
     """
     dot = f" {place.sign('·')} "
-    did, found = head(event.name, about), [fact.replace(MINUS, place.sign(MINUS)) for fact in summary_parts(event)]
+    did, found = label(event.name, about), [fact.replace(MINUS, place.sign(MINUS)) for fact in summary_parts(event)]
     took = [duration(event.seconds)] if event.seconds >= LEAST_S else []
     if is_refusal(event):
         # A refusal ends with how to allow the call, so the argument leaves room for that, and for the word that does

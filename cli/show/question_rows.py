@@ -161,8 +161,8 @@ def answer_keys(question: events.Question | None) -> str:
     return f"y{escalations}{'' if question.only_by_name else 'a'}n"
 
 
-def unclear(question: events.Question, text: str) -> str:
-    """Return a hint if a typed text is probably a mistake; return an empty text if it can be an answer.
+def warning(question: events.Question, text: str) -> str:
+    """Return a warning if a typed text is probably a mistake; return an empty text if it can be an answer.
 
     If the question asks for approval, mistakes are numbers, commands, one or two letters without a meaning, and texts
     that seem to mean yes. If it is a choice, mistakes are numbers that no option has.

@@ -132,7 +132,7 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     first = next((row for row in rows_of(event.text) if row.strip()), "")
     took = f" ({duration(event.seconds)})" if event.seconds > 0 else ""
     # A call that never started has no row of its own.
-    name = call_rows.head(event.name, call_rows.subject(event.name, event.input)) if event.input else event.name
+    name = call_rows.label(event.name, call_rows.main_argument(event.name, event.input)) if event.input else event.name
     text = f"{name}{took}" + (f": {first}" if first else "")
     if (
         event.name == call_rows.COMMAND_TOOL

@@ -42,7 +42,7 @@ def running_calls(calls: Sequence[events.ToolCall], place: RowPlace, now: float,
 def _running_call(call: events.ToolCall, place: RowPlace, now: float) -> str:
     took = max(now - call.time, 0.0)
     end = f" {place.sign('·')} {duration(took, whole=True)}" if took >= 1 else ""
-    text = f"{place.sign('→')} {call_rows.head(call.name, call_rows.subject(call.name, call.input))}"
+    text = f"{place.sign('→')} {call_rows.label(call.name, call_rows.main_argument(call.name, call.input))}"
     return place.paint("cyan", place.cut(text, place.room - columns(end)) + end)
 
 

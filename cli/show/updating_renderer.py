@@ -241,7 +241,7 @@ class UpdatingRenderer(Renderer):
         elif call is not None and (call.was_stopped if event.is_error else call.is_shown):
             settled = []
         else:
-            about = call_rows.subject(event.name, event.input if call is None else call.event.input)
+            about = call_rows.main_argument(event.name, event.input if call is None else call.event.input)
             settled = call_rows.settled_call(event, about, [note] if note else [], place)
         # Omit what the row below says.
         is_twice = bool(said) and any(flat(said[-1]) in row for row in settled)
@@ -267,5 +267,5 @@ class UpdatingRenderer(Renderer):
             self._notes[call] = f"{event.id} {words}" if is_users else words
         elif event.decision == "refused" and is_users:  # else its result has the reason, and how to allow the call
             self._notes[call] = words
-            self._refused[call] = call_rows.head(question.name, flat(question.subject))
+            self._refused[call] = call_rows.label(question.name, flat(question.subject))
         return event.decision in ("allowed", "refused")

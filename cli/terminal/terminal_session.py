@@ -44,19 +44,19 @@ from cli.terminal.slash import TAKEN_BACK, CommandAnswer, Commands
 _THREADS = Threads("imports")
 
 CONTINUE_QUERY = "Continue."
-"""The query of a run that continues after a run used all its iterations."""
+"""The query of a run that continues the work of a run that has used all its iterations."""
 
 _MAKES_ROOM = (events.UserInterruption, events.RunStarted, events.Result)
 
 QUIET_S = 0.5
-"""Seconds that an exit waits for a cancelled tool before it shows a message."""
+"""The seconds that an exit waits for a cancelled tool before the user gets a message."""
 
 SHOWING_S = 1.0
-"""Seconds that an exit waits until the last rows are shown: the terminal may no longer be read."""
+"""The maximum seconds that an exit waits until the last rows are shown: the terminal may no longer be read."""
 
 
 class SessionOwner(Protocol):
-    """The program that shows a session, as the session calls it."""
+    """The methods of the program that a session calls."""
 
     def give_back(self, text: str) -> None:
         """Put an undelivered line back into the editor."""
@@ -69,7 +69,7 @@ class SessionOwner(Protocol):
 
 
 class TerminalSession:
-    """A session and its view. Call all methods in trio's thread, except those that say otherwise."""
+    """A session and its view. Only trio's thread may call the methods, except those that say otherwise."""
 
     def __init__(self, chain: Chain, commands: Commands, owner: SessionOwner, display: Display) -> None:
         self.chain = chain
@@ -187,7 +187,7 @@ class TerminalSession:
         ]
 
     def start(self, query: str) -> None:
-        """Start a run with a query, which is not parsed as a line. If it is refused, put it back into the editor."""
+        """Start a run with a query, which is not parsed as a line. If the query is refused, put it into the editor."""
         if not self.report(self.chain.start(query), query):
             self._screen.give_back(query)
 
@@ -233,7 +233,7 @@ class TerminalSession:
         if not text.strip():
             return "accepted"
         asked = self._toolbar.asked
-        if asked is not None and asked.id == question and (how := question_rows.unclear(asked, text)):
+        if asked is not None and asked.id == question and (how := question_rows.warning(asked, text)):
             self.print(how, command=text)
             return "replace" if " " in text.strip() else "accepted"
         if self.chain.answer(question, text).what == "answered":
