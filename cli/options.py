@@ -183,7 +183,7 @@ COMMANDS = {shown.split()[0]: (shown.partition(" ")[2], text) for shown, text in
 
 
 def parser_of(command: str | None = None) -> argparse.ArgumentParser:
-    """Return a parser of options: those of a command, those of a run for ``""``, or all of them for ``None``."""
+    """Return a parser of the options of ``command``; of a run if it is empty, or all options if it is ``None``."""
     parser = _Parser(prog="chain", add_help=False, allow_abbrev=False, exit_on_error=False)
     for shown in _entries():
         *short, long = shown.split(", ")

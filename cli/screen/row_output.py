@@ -40,7 +40,7 @@ MOMENT_S = 0.3
 PLAIN_TITLE = "chain"
 
 WITHOUT_TITLE = ("linux", "eterm", "vt1", "vt2")
-"""Prefixes of ``$TERM`` for terminals without a title: they would print it among the rows."""
+"""Prefixes of ``$TERM`` for terminals without a title: such a terminal would print a title among the rows."""
 
 SCREEN_MARGIN = 5
 """Rows of the screen that Ctrl-L leaves free for the prompt, the toolbar and an answer."""

@@ -6,7 +6,7 @@ from base64 import b64encode
 ESC = "\x1b"
 
 _CSI = r"\[(?:\[[@-~]|M[^\x00-\x1f]{3}|(?![M\[])[0-?]*[ -/]*[@-~]|(?:M[^\x00-\x1f]{0,2}|\[|[0-?]*[ -/]*)(?=[^ -~]))"
-"""Matches CSI sequences, also of the Linux console's keys and of old mice, and ones cut by a control character."""
+"""Matches CSI sequences: also those of the Linux console's keys and old mice, or cut off by a control character."""
 _SS3 = r"O[0-9;]*(?:[@-~]|(?=[^ -~]))"
 _STRING = r"[\]PX^_](?=[0-9!>$+|GlL])[^\x00-\x1f]*(?:\x07|\x1b\\|(?=[\x00-\x06\x08-\x1a\x1c-\x1f]|\x1b[^\\]))"
 """Matches OSC, DCS and similar sequences that start like replies of terminals."""

@@ -20,7 +20,7 @@ from cli.screen.toolkit import screen_size
 from cli.show.text_rows import LONGEST_SHOWN, amount, row_count
 
 FIRST_SIGN, LAST_SIGN = 0x10F000, 0x10FFFD
-"""The first and last of the private-use characters that represent pastes. They have no other known use."""
+"""The first and last of the private-use characters that represent pastes, which no program is known to use."""
 
 _NOT_SHOWN = {0x200D: None, 0xFE0E: None, 0xFE0F: None}
 
@@ -30,7 +30,7 @@ class Pastes:
 
     def __init__(self) -> None:
         self._whole: dict[str, str] = {}
-        """The pastes by their characters. None is removed, since undo, or Ctrl-Y after Ctrl-U, may restore it."""
+        """The pastes by their characters. No paste is removed, since undo, or Ctrl-Y after Ctrl-U, may restore it."""
 
     def fold(self, text: str) -> str:
         """Return the text to insert for a paste: one character that represents a long paste, else the paste.

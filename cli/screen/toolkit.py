@@ -89,7 +89,7 @@ class HeldOutput(Vt100_Output):
     def erase_down(self) -> None:
         """Erase the current row and all rows below it.
 
-        This takes two steps: if one step erases the screen, tmux adds its rows to the scrollback.
+        Two steps are needed: if a single step erases the whole screen, tmux adds the rows to its scrollback.
         """
         self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
@@ -189,7 +189,7 @@ def edit_by_clusters() -> None:
 class WholeTextCompleter(Completer):
     """A completer of the whole text before the cursor.
 
-    It calls ``menu`` while the user types. At Tab it calls ``complete`` if ``menu`` returns nothing.
+    The completer calls ``menu`` while the user types. At Tab, if ``menu`` returns nothing, it calls ``complete``.
     """
 
     def __init__(self, menu: Callable[[str], Sequence[Choice]], complete: Callable[[str], Sequence[str]]) -> None:

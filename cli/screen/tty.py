@@ -40,7 +40,7 @@ _reports_modified_keys = False
 _is_lent = False
 _before: list[Any] | None = None
 _in_use: list[Any] | None = None
-"""The settings of the prompt; ``None`` before it is shown."""
+"""The settings of the terminal for the prompt; ``None`` before the prompt is shown."""
 _reset = _RESET
 
 
@@ -112,7 +112,7 @@ def echo_off() -> Iterator[None]:
 def watch_suspension() -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether the program was suspended since the previous call of that function.
 
-    Only the main thread may use it.
+    Only the main thread may use this context manager.
     """
     returns: list[int] = []
 
@@ -173,7 +173,7 @@ def _without(settings: list[Any], local: int, input: int = 0) -> list[Any]:
 
 
 def read_typed_ahead() -> bytes:
-    """Return the bytes that were typed but not yet read, at most one line in line mode; empty if there are none."""
+    """Return the typed bytes that were not read yet; empty if there are none. In line mode, return at most one line."""
     with suppress(OSError):
         if waiting := int.from_bytes(fcntl.ioctl(0, termios.FIONREAD, bytes(4)), sys.byteorder):
             return os.read(0, waiting).replace(b"\n", b"\r")
@@ -181,7 +181,7 @@ def read_typed_ahead() -> bytes:
 
 
 def restore() -> None:
-    """Restore the settings that the terminal had before ``enter_raw_mode`` or ``echo_off``, if these changed them."""
+    """Restore the terminal's settings from before ``enter_raw_mode`` or ``echo_off``, if one of them was called."""
     global _before
     if _before is None:
         return
@@ -219,7 +219,7 @@ def is_shell_in_control(fd: int) -> bool:
 
 @contextmanager
 def signal_on_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C send SIGINT inside the block. Use it while the thread that reads keys is blocked.
+    """Let Ctrl-C send SIGINT inside the block, in which the thread that reads keys is blocked.
 
     The other signal keys stay off, and keys typed ahead are not lost.
     """
@@ -241,7 +241,7 @@ def signal_on_ctrl_c() -> Iterator[None]:
 def stop_job() -> None:
     """Suspend the whole job, as Ctrl-Z does, and return when the job continues.
 
-    Call it only in the main thread, which receives the signal.
+    Only the main thread, which receives the signal, may call this function.
     """
     os.kill(0, signal.SIGTSTP)
 

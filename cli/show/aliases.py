@@ -19,7 +19,7 @@ OTHER_NAMES = {
     **dict.fromkeys(("/clear", "/reset"), "/new"),
     **dict.fromkeys(("/bye", "/exit"), LEAVE),
 }
-"""Names that other programs use for our commands. They run the same command."""
+"""Names that commands have in other programs, each with our command, which it runs."""
 
 INSTEAD = {
     "/add": "write @ and the file's name in a line to attach it",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chain.chain import AgentView, Checkpoint
 
 MOST_SHOWN = 200
-"""The number of characters of a waiting line that ``/queue`` shows: enough to recognise it."""
+"""The number of characters of a waiting line that ``/queue`` shows: enough to recognise the line."""
 
 MOST_ENDED = 8
 """The maximum number of ended jobs that ``/jobs`` shows, besides all running jobs."""

@@ -20,18 +20,18 @@ from cli.show.text_rows import Cleaner, columns, cut, cut_start, flat
 STEP = 2
 """The number of columns by which a child is indented further than its parent."""
 MOST_ROWS = 8
-"""The maximum number of rows for all children together. They are redrawn above the prompt at each change."""
+"""The maximum number of rows for all children together. These rows are redrawn above the prompt at each change."""
 KEPT_TEXT = 400
-"""The number of characters at the end of a child's text that are stored. The last row of them is shown."""
+"""The number of characters at the end of a child's text that are stored. The last row of this end is shown."""
 LONGEST_CHILD_NAME, SHORTEST_NAME = 24, 8
 """The maximum and the minimum columns of a name. Within these limits, a name gets a third of its row."""
 LEAST_TASK = 8
-"""The minimum number of columns of a task; with fewer it is omitted."""
+"""The minimum number of columns of a task. A task that would get fewer columns is omitted."""
 
 
 @dataclass(slots=True)
 class Child:
-    """The state of a running child agent. ``tokens`` include those of the agents that it started."""
+    """The state of a running child agent. ``tokens`` include the tokens of the agents that the child started."""
 
     name: str
     parent: str

@@ -21,11 +21,11 @@ class Context:
     last_tool: str = ""
     """At a delivery of lines: the last tool that was called in this iteration; empty if there was none."""
     parent: str = ""
-    """At the start of an agent: the agent that started it. Empty if this is the viewed agent."""
+    """At the start of an agent: its parent, the agent that started it. Empty if the parent is the viewed agent."""
     child: Child | None = None
     """At the end of an agent: the last state of this agent."""
     is_readdressed: bool = False
-    """At a waiting line: whether it waited for another agent before."""
+    """At a waiting line: whether the line waited for another agent before."""
     began: float | None = None
     """At the result of a run: the time when the run began; ``None`` if the tracker did not see that."""
     jobs: tuple[str, ...] = ()

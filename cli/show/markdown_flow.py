@@ -16,7 +16,7 @@ from cli.show.spans import MarkdownStyle
 from cli.show.text_rows import Cleaner, Flow, hard_rows, wrap_text
 
 MAX_TAIL = 5
-"""The maximum number of rows that show the unfinished block. They are redrawn at each change."""
+"""The maximum number of rows that show the unfinished block. These rows are redrawn at each change."""
 
 UNCUT = 1_000_000
 """A width that no row reaches: rows of this width are not cut here, so that the terminal wraps them."""

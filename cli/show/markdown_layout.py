@@ -43,7 +43,7 @@ Cell: TypeAlias = Sequence[Line]
 
 @cache
 def parser() -> MarkdownIt:
-    """Return the Markdown parser. It treats link definitions as text, so that each part can be parsed alone."""
+    """Return the Markdown parser, which treats link definitions as text, so that each part can be parsed alone."""
     from markdown_it import MarkdownIt
 
     class Parser(MarkdownIt):

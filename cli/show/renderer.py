@@ -287,7 +287,7 @@ class Progress:
         return shown
 
     def end(self, mark: str) -> list[str]:
-        """Return the rows to show at the end of the call. ``mark`` begins the row that counts omitted ones."""
+        """Return the rows to show at the end of the call. ``mark`` begins the row that counts omitted rows."""
         left_out = max(self._count - FIRST, 0) - len(self._last)
         note = [f"{mark} {pluralize(left_out, 'more line')}"] if left_out else []
         return [*self._held, *note, *self._last]

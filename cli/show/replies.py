@@ -1,4 +1,4 @@
-"""The replies of the main agent as rows: streamed, or delayed until it is known which one is the answer. Pure."""
+"""The replies of the main agent as rows: streamed, or delayed until it is known which reply is the answer. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class StreamedReplies:
     def release(self, event: Event, place: RowPlace) -> list[Part]:
         """End the reply if the event is a result, a new iteration, or the end of an agent. Return the remaining rows.
 
-        A result may have text that was not streamed, such as the results so far of a stopped run. Return its rows too.
+        Also return the rows of text that only the result has, such as the results so far of a stopped run.
         """
         if not isinstance(event, events.Result | events.IterationStarted | events.AgentEnded):
             return []

@@ -19,7 +19,7 @@ Line: TypeAlias = Sequence[Span]
 class MarkdownStyle:
     """The style of rendered Markdown.
 
-    ``reflow`` joins the lines of a paragraph. Use it for files, but not for a model's text, whose line ends are
+    ``reflow`` joins the lines of a paragraph. Set it for files, but not for a model's text, whose line ends are
     intentional.
     """
 

@@ -37,7 +37,7 @@ def flat(text: str) -> str:
 
 
 def cut_to_row(text: str, most: int) -> str:
-    """Return the text on one row, cut after ``most`` characters. The time does not depend on the text's length."""
+    """Return the text on one row, cut after ``most`` characters. Only the start of a long text is processed."""
     row = flat(text[: 2 * most])
     return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."
 

@@ -1,4 +1,4 @@
-"""The transcript of each child agent. Its rows are those that a main agent would have. Pure.
+"""The transcript of each child agent, with the rows that a main agent would have. Pure.
 
 Rows are made when the events arrive, for the terminal's width at that time. Only the latest rows are stored, since an
 agent may run for hours.

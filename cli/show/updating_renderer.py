@@ -153,7 +153,7 @@ class UpdatingRenderer(Renderer):
         )
 
     def _release_question(self, event: Event | None = None) -> list[Part]:
-        """Return the rows of the delayed question, but none if the event answers it and is not from the user."""
+        """Return the rows of the delayed question; none if the event answers the question without asking the user."""
         held, self._held = self._held, None
         if held is None or (isinstance(event, events.Answer) and event.id == held[0].id and event.by != "user"):
             return []
@@ -248,7 +248,10 @@ class UpdatingRenderer(Renderer):
         return [*progress_rows(said[:-1] if is_twice else said, place), *settled]
 
     def _is_shown_elsewhere(self, event: events.Answer, *, is_own: bool) -> bool:
-        """Record an answer for the row of its call, and return whether it needs no row. ``is_own``: no child asked."""
+        """Record an answer for the row of its call. Return whether the answer needs no row of its own.
+
+        ``is_own``: the main agent asked, not a child.
+        """
         question = self._questions.pop(event.id, None)
         if question is None:
             return False

@@ -29,7 +29,7 @@ _GUIDANCE = {
 }
 
 NO_BREAK = "\xa0"
-"""The space between a sign and its text. It keeps both on one row."""
+"""The space between a sign and its text, which keeps the sign and the start of the text on one row."""
 
 
 def query(text: str) -> str:

@@ -22,7 +22,7 @@ NO_DESCRIPTION, NO_DESCRIPTION_HERE = "a custom command", "a command of this fol
 
 
 class CustomCommands:
-    """The custom commands of one session. ``find`` reads their files."""
+    """The custom commands of one session. The function ``find`` reads the files of all commands."""
 
     def __init__(self, chain: Chain, settings: Settings, find: Callable[[], FoundCommands], origin: Origin) -> None:
         self._chain = chain
@@ -67,7 +67,7 @@ class CustomCommands:
         return command
 
     def submit(self, command: CustomCommand, arguments: str) -> tuple[bool, str]:
-        """Submit the text of a command. Return whether it was accepted, and a sentence to show, which may be empty.
+        """Submit the text of a command. Return whether the text was accepted, and a sentence to show, or "".
 
         Raise ``UserError`` if the text is empty or the command's model cannot be used.
         """

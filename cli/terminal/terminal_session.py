@@ -370,13 +370,13 @@ class TerminalSession:
         return self.chain.is_running or self._toolbar.is_running
 
     def target(self, typed: str) -> str:
-        """Return the agent that the typed line would go to; empty for the main agent. Any thread may call it."""
+        """Return the agent that gets the typed line; empty for the main agent. Any thread may call this method."""
         to = self._recipients.find(typed)
         is_for_all = not to.is_addressed and (is_stop(typed) or is_command(typed))
         return "" if is_for_all else self._toolbar.target(to.agent)
 
     def toolbar(self, width: int, typed: str, question_id: str, lines_before: int, keys: str) -> Sequence[ToolbarPart]:
-        """Return the row below the prompt. Its parameters are those of ``Listener.toolbar``. Any thread may call it."""
+        """Return the row below the prompt, as ``Listener.toolbar`` describes. Any thread may call this method."""
         to = self._recipients.find(typed)
         if to.is_addressed:
             question_id, lines_before = "", 0  # a line with an address is neither an answer nor sent after other lines
