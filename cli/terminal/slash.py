@@ -140,7 +140,7 @@ class Commands:
         self._width = DEFAULT_WIDTH
         self.files = FileNames(chain.workspace, lambda: tuple(chain.state.added_directories))
         self._listed: list[Summary] = []
-        """The sessions that the last ``/resume`` has listed. ``/resume N`` selects the session number N of this list."""
+        """The sessions that the last ``/resume`` has listed. ``/resume N`` selects session number N of this list."""
 
         def shows(rows: Callable[[Chain, int], Sequence[str]]) -> Callable[[str], Sequence[str]]:
             return lambda _: rows(chain, self._width)
