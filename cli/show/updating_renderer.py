@@ -248,7 +248,7 @@ class UpdatingRenderer(Renderer):
         return [*progress_rows(said[:-1] if is_twice else said, place), *settled]
 
     def _is_shown_elsewhere(self, event: events.Answer, *, is_own: bool) -> bool:
-        """Record an answer for the row of its call. Return whether it needs no row of its own. ``is_own``: MAIN asked."""
+        """Record an answer for the row of its call. Return whether the answer has no row. ``is_own``: MAIN asked."""
         question = self._questions.pop(event.id, None)
         if question is None:
             return False
