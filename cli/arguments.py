@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def one_word(args: argparse.Namespace, name: str) -> str | None:
-    """Return the argument ``name`` of a command; ``None`` without one. Raise ``UserError`` if there are several."""
+    """Return a command's argument ``name``; ``None`` if it is missing. Raise ``UserError`` if there are several."""
     if len(args.words) > 1:
         raise UserError(f"chain {args.command} has one argument, {name}; put several words in quotes")
     return args.words[0] if args.words else None
@@ -49,8 +49,8 @@ def is_interactive(args: argparse.Namespace) -> bool:
     return os.isatty(0) and os.isatty(1) and is_text and not (args.print or args.stdin or args.no_stdin)
 
 
-def whole_path(path: str | None) -> Path:
-    """Return the absolute form of a path, by default the current folder. Raise ``UserError`` if that was removed."""
+def absolute_path(path: str | None) -> Path:
+    """Return an absolute path, by default the current folder. Raise ``UserError`` if the current folder was removed."""
     try:
         return Path(path or ".").absolute()
     except FileNotFoundError:
@@ -59,12 +59,12 @@ def whole_path(path: str | None) -> Path:
 
 
 def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
-    """Return the configuration for the folder ``cwd``, by default the current one. Raise ``ConfigError``.
+    """Return the configuration for ``cwd``, by default the current folder. Raise ``ConfigError`` if it is invalid.
 
-    ``skip_here`` ignores the ``config.yaml`` in this folder. A current folder that was removed has none.
+    The ``config.yaml`` in ``cwd`` itself is ignored if ``skip_here``, or if the current folder was removed.
     """
     flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow", "state")}
-    named = whole_path(args.config) if args.config else None
+    named = absolute_path(args.config) if args.config else None
     try:
         cwd = cwd or Path.cwd()
     except FileNotFoundError:
@@ -79,18 +79,18 @@ def read_mode(args: argparse.Namespace) -> Mode | None:
 
 def read_add_dirs(args: argparse.Namespace) -> list[str]:
     """Return the directories of ``--add-dir`` as absolute paths."""
-    return [str(whole_path(os.path.expanduser(path))) for path in args.add_dir]
+    return [str(absolute_path(os.path.expanduser(path))) for path in args.add_dir]
 
 
 def read_traces(state: Path, *, by_default: bool) -> Path | None:
-    """Return the folder of the debug traces, or ``None`` if ``$CHAIN_TRACE``, or else ``by_default``, disables them."""
+    """Return the folder of the debug traces; ``None`` if ``$CHAIN_TRACE`` is 0, or unset while not ``by_default``."""
     wanted = os.environ.get("CHAIN_TRACE", "")
     return state / "traces" if (wanted != "0" if wanted else by_default) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A workspace, the id of the session to resume (empty for a new one), and notes on both for the user."""
+    """A workspace, the id of the session to resume (empty for a new session), and notes for the user on both."""
 
     workspace: Path
     resume: str = ""
@@ -98,9 +98,9 @@ class Place:
 
 
 def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Place:
-    """Return the workspace, and the session that ``-c`` or ``-r`` selects, if any. Raise ``UserError``."""
+    """Return the workspace, and the session that ``-c`` or ``-r`` selects. Raise ``UserError`` if there is none."""
     if not resumes(args):
-        return Place(whole_path(args.workspace))
+        return Place(absolute_path(args.workspace))
     if args.no_session:
         raise UserError("--no-session stores nothing, so it cannot resume a session; leave one of the options out")
     from chain.app import sessions
@@ -109,7 +109,7 @@ def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Plac
     if vars(args)["continue"]:
         if args.resume is not None:
             raise UserError("--continue and --resume cannot be used together")
-        found = sessions.latest_session(store, given := whole_path(args.workspace))
+        found = sessions.latest_session(store, given := absolute_path(args.workspace))
         if found is None:
             raise UserError(f"there is no session in {given.resolve()}; start one without --continue")
     elif not args.resume:
@@ -118,10 +118,10 @@ def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Plac
         found = store.find(args.resume)
     workspace = Path(found.workspace)
     if not (found.workspace and workspace.is_dir()):
-        given = whole_path(args.workspace)
+        given = absolute_path(args.workspace)
         gone = f"The workspace of the session, {found.workspace or 'which is not recorded'}, no longer exists"
         return Place(given, found.id, (f"{gone}; it continues in {given.resolve()}.",))
-    if args.workspace and whole_path(args.workspace).resolve() != workspace.resolve():
+    if args.workspace and absolute_path(args.workspace).resolve() != workspace.resolve():
         raise UserError(f"session {found.id} works in {workspace}; omit --workspace")
     return Place(workspace, found.id)
 
@@ -135,13 +135,13 @@ def check_query(query: str) -> None:
 
 
 def read_task(args: argparse.Namespace, query: str | None) -> HeadlessTask:
-    """Return the task of a process without a prompt. Raise ``UserError``."""
+    """Return the task of a process without a prompt. Raise ``UserError`` if options conflict or there is no task."""
     from cli.headless import HeadlessTask
 
     is_live = args.input_format == "stream-json"
     if query is not None:
         check_query(query)
-    within = _piped_within(args, query)
+    within = _piped_timeout(args, query)
     if args.print and query is None and within is None and not is_live and not resumes(args):
         raise UserError("-p needs a query, for example: chain -p 'List the files'")
     scheduled = read_scheduled(args)
@@ -154,10 +154,10 @@ def read_task(args: argparse.Namespace, query: str | None) -> HeadlessTask:
     return HeadlessTask(query, scheduled, reads_stdin, args.output_format, args.input_format, notes, within)
 
 
-def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
+def _piped_timeout(args: argparse.Namespace, query: str | None) -> float | None:
     """Return the seconds to wait for the first byte of piped input, which is appended to the query.
 
-    Return infinity for no limit, and ``None`` if no input is appended. Raise ``UserError``.
+    Return infinity for no limit, and ``None`` if no input is appended. Raise ``UserError`` if the options conflict.
     """
     from cli.input.stdin import FIRST_BYTE_S, is_piped
 
@@ -179,7 +179,7 @@ def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
 
 
 def read_scheduled(args: argparse.Namespace) -> Sequence[ScheduledLine]:
-    """Return the lines of ``--script`` and ``--say`` with their moments. Raise ``UserError``."""
+    """Return the lines of ``--script`` and ``--say`` with their times. Raise ``UserError`` if one is malformed."""
     if not (args.script or args.say):
         return ()
     from cli.input.moments import parse_moment, read_script

@@ -22,7 +22,7 @@ ROWS_PER_WRITE = 200
 
 
 def renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) -> Renderer:
-    """Return a renderer of events with the colours, characters and width of a descriptor."""
+    """Return a renderer for output to ``fd``. With ``streams`` it shows replies while they arrive."""
     from cli.show.renderer import Renderer
 
     color, ascii, width = terminal_style(args, fd)
@@ -42,7 +42,7 @@ def show(args: argparse.Namespace, rows: Iterable[str]) -> int:
     """Write rows to standard output and return the exit code."""
     # A line end inside a value must not start a new row.
     text = "".join(f"{' '.join(row.splitlines())}\n" for row in rows)
-    return report_write_error(write(1, for_terminal(args, text)))
+    return report_write_error(write(1, convert_for_terminal(args, text)))
 
 
 def show_pages(rows: Iterable[str]) -> int:
@@ -56,7 +56,7 @@ def show_pages(rows: Iterable[str]) -> int:
     return 0
 
 
-def for_terminal(args: argparse.Namespace, text: str) -> str:
+def convert_for_terminal(args: argparse.Namespace, text: str) -> str:
     """Return a text for standard output, in ASCII if the user or the terminal requires it."""
     from cli.show.signs import to_ascii
 

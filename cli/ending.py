@@ -31,7 +31,7 @@ _duties: list[Callable[[], object]] = []
 
 @contextmanager
 def at_immediate_exit(duty: Callable[[], object]) -> Iterator[None]:
-    """Call ``duty``, which must be quick, if ``exit_at_once`` ends the process inside the block. Ignore ``OSError``."""
+    """Call the quick ``duty`` if ``exit_at_once`` ends the process inside the block. Errors of the disk are ignored."""
     _duties.append(duty)
     try:
         yield
@@ -55,26 +55,26 @@ def exit_soon(code: int) -> None:
 
 
 def exit_on_signals(*numbers: signal.Signals) -> None:
-    """Let these signals end the process immediately from now on. Call it in the main thread."""
+    """Let these signals end the process immediately from now on. Only the main thread may call this function."""
     for number in numbers:
         # Without a duty use the system's default action, which does not depend on the interpreter.
         signal.signal(number, _on_signal if _duties else signal.SIG_DFL)
 
 
 def exit_on_interrupt() -> None:
-    """Let SIGINT end the process, unless it is ignored. Call it in the main thread."""
+    """Let SIGINT end the process, unless SIGINT is ignored. Only the main thread may call this function."""
     # A ``KeyboardInterrupt`` could get lost.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _on_signal)
 
 
-def code_of(number: int) -> int:
-    """Return the exit code of the program after this signal."""
+def exit_code_of(number: int) -> int:
+    """Return the exit code of the program when it ends because of the signal ``number``."""
     return INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE
 
 
 def _on_signal(number: int, frame: FrameType | None) -> NoReturn:
-    exit_at_once(code_of(number))
+    exit_at_once(exit_code_of(number))
 
 
 class Signals:
@@ -96,7 +96,7 @@ class Signals:
         """Record the time of a signal, and pass the signal to trio's ``handler``.
 
         Ignore a Ctrl-C while another program uses the terminal. End the process if an earlier signal has waited longer
-        than ``UNRECEIVED_S``. Python may call this at any point, even during a system call that hangs.
+        than ``UNRECEIVED_S``. Python may call this method at any point, even during a system call that hangs.
         """
         if number == signal.SIGINT and tty.is_lent():
             return
@@ -106,13 +106,13 @@ class Signals:
         elif number in LEAVING and now - self._waiting_since > UNRECEIVED_S:
             # Acknowledged lines are on the disk, so nothing is lost.
             tty.restore()
-            exit_at_once(code_of(number))
+            exit_at_once(exit_code_of(number))
         handler(number, frame)
 
 
 @contextmanager
 def received_signals(*numbers: signal.Signals) -> Iterator[Signals]:
-    """Yield an iterator over the received signals with these numbers. Call it in the main thread."""
+    """Yield an iterator over received signals with these numbers. Only the main thread may call this function."""
     # Ignored signals stay ignored, as nohup requires.
     handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     import trio
@@ -128,7 +128,7 @@ def received_signals(*numbers: signal.Signals) -> Iterator[Signals]:
 
 @asynccontextmanager
 async def leaving_at_signal(leave: Callable[[int], object]) -> AsyncIterator[None]:
-    """Call ``leave`` with the first ending signal inside the block. A second one ends the process immediately."""
+    """Call ``leave`` with the first signal of ``LEAVING`` in the block. The second one ends the process immediately."""
     from chain.concurrency.nurseries import background_task
 
     async def receive() -> None:

@@ -18,12 +18,12 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def json_row(event: events.Event, **more: str) -> str:
-    """Return an event as a row of JSON with its line end. ``more`` are further fields."""
+    """Return an event as a row of JSON that ends with a newline. ``more`` are further fields."""
     return row_of({**event_json.to_json(event), **more})
 
 
 def row_of(event: Mapping[str, Any]) -> str:
-    """Return an event, which is given as a JSON object, as a row of JSON with its line end."""
+    """Return an event, given as the dictionary of its fields, as a row of JSON that ends with a newline."""
     return escape_json(_ENCODER.encode(event)) + "\n"
 
 

@@ -42,8 +42,8 @@ NO_ANSWER = 'a line does not answer a question; write {"type":"answer","id":"Q1"
 class HeadlessTask:
     """The task of a headless process.
 
-    ``reads_stdin``: each line of standard input is sent to the chain. ``piped_within`` not ``None``: the whole standard
-    input is appended to the query if its first byte comes within this many seconds. ``is_kept``: the session is stored.
+    ``reads_stdin``: each line of standard input is sent to the chain. ``piped_within``: the whole standard input is
+    appended to the query if its first byte comes within this many seconds. ``is_kept``: the session is on the disk.
     """
 
     query: str | None = None
@@ -162,7 +162,7 @@ class _Headless:
                 self._notify(WAITED)
 
     async def _query(self) -> str | None:
-        """Return the query followed by the piped input, which may be empty.
+        """Return the query, followed by the piped input if there is any.
 
         If the input cannot be used, return ``None`` and set ``_problem``.
         """
@@ -210,7 +210,7 @@ class _Headless:
             self._output_scope.deadline = trio.current_time() + OUTPUT_GRACE_S
 
     async def _read(self) -> None:
-        """Send the lines of the input to the chain until its end, and offer to answer questions while reading."""
+        """Send the lines of the input to the chain until the input ends. These lines may also answer questions."""
         answerer = self._chain.answering()
         try:
             while (raw := await self._stdin.next()) is not None:
@@ -271,7 +271,7 @@ class _Headless:
             self._output.put(events.Receipt(id=line.id, text=line.text, state="handled", kind=kind))
 
     def _record(self, answer: SubmitResult) -> None:
-        """Record the chain's answer to a line, and show its message if no event shows it."""
+        """Record the chain's answer to a line, and show the answer's message if no event shows that message."""
         match answer.what:
             case "started":
                 self._has_answered = True

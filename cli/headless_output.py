@@ -25,7 +25,7 @@ from cli.event_rows import json_row, pieces_of_row
 from cli.screen import tty
 from cli.show.renderer import Renderer
 from cli.show.session_list import resumption_rows
-from cli.show.text_rows import columns, unpainted
+from cli.show.text_rows import columns, strip_colours
 from cli.writing import write_text
 
 _THREADS = Threads("output")
@@ -34,7 +34,7 @@ Format: TypeAlias = Literal["text", "json", "stream-json"]
 
 
 class HeadlessOutput:
-    """A writer of a chain's events in one of the three formats."""
+    """A writer of a chain's events in one of the formats ``text``, ``json`` and ``stream-json``."""
 
     def __init__(self, chain: Chain, format: Format, renderer: Renderer, *, stdout: int, stderr: int) -> None:
         self._chain = chain
@@ -49,7 +49,7 @@ class HeadlessOutput:
         self._is_one_terminal = renderer.shows_answers
         """Whether all output goes to one terminal."""
         self._tail = ""
-        """The unfinished rows that the terminal shows."""
+        """The rows of the unfinished reply that the terminal shows."""
         self._is_shared = False
         """Whether the shell has used the terminal since the start, and may have written among the rows."""
         self._ends_with_result = False
@@ -74,9 +74,9 @@ class HeadlessOutput:
         self._done.set()
 
     def _add_tail(self, pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
-        """Return the pieces to write so that the reply's unfinished rows stay below all other rows.
+        """Return the pieces to write so that a reply's unfinished rows stay below all other rows.
 
-        The first piece erases the shown unfinished rows, and the last one writes the current ones.
+        The first piece erases the shown unfinished rows. The last piece writes the current unfinished rows.
         """
         self._is_shared = self._is_shared or tty.is_shell_in_control(self._stderr)
         tail = "" if self._is_shared else self._renderer.drawn_tail
@@ -90,7 +90,7 @@ class HeadlessOutput:
     def _erase_sequence(self) -> str:
         """Return the control sequence that erases the unfinished rows, which may wrap at the terminal's width."""
         width = tty.size(self._stderr)[0] if self._tail else 1
-        rows = sum(max(ceil(columns(unpainted(row)) / width), 1) for row in self._tail.split("\n"))
+        rows = sum(max(ceil(columns(strip_colours(row)) / width), 1) for row in self._tail.split("\n"))
         return f"\r\x1b[{rows}A\x1b[J" if self._tail else ""
 
     def put(self, event: events.Event) -> None:
@@ -98,7 +98,7 @@ class HeadlessOutput:
         self._feed.put(event)
 
     def answer(self, text: str) -> None:
-        """Queue the answer to a line that needed no run. It is also the result if no run follows."""
+        """Queue the answer to a line that needed no run. If no run follows, the answer is also the process's result."""
         self._last = self._last or events.Result(status="done", result="")
         if not self._last.iterations:
             self._last = replace(self._last, result=text)
@@ -107,10 +107,10 @@ class HeadlessOutput:
         self._feed.put(notice)
 
     async def finish(self, exit_code: int, problem: str = "", *, session: str = "") -> None:
-        """Wait until all queued events are written, then write the remaining output.
+        """Wait until all queued events are written, then write the end of the output.
 
-        This is the ``problem``, then a final JSON result if the format needs one, then how to resume the ``session``.
-        If ``problem`` or ``session`` is empty, its part is left out.
+        The end of the output has these parts in order: the error message ``problem``, unless empty; a final result, if
+        the format needs one; how to resume the session with the id ``session``, unless empty.
         """
         self._feed.close()
         await self._done.wait()
@@ -167,7 +167,7 @@ class HeadlessOutput:
         return ((self._stderr, f"{row}\n") for row in rows)
 
     def _collect(self, result: events.Result) -> None:
-        """Collect the receipts and unsent lines of a result. The format ``json`` writes them once, at the end."""
+        """Collect a result's receipts and unsent lines, which the format ``json`` writes once, at the end."""
         for receipt in result.receipts:
             # An accepted line may have two receipts, delivered and then returned: the later one replaces the earlier.
             # Several refused lines may have the same id, so each keeps its receipt.

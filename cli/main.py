@@ -102,7 +102,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
     async def work() -> tuple[int, str]:
-        """Return the exit code, and the id of the session if it is not to be stored."""
+        """Return the exit code, and the id of the session to delete because it was never used; empty for none."""
         async with (
             open_chain(
                 settings,
@@ -147,9 +147,9 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
         settings, typed = _ask_for_trust(args, settings, state, ascii=ascii)
     settings.model()  # report its errors before the prompt appears
     if args.resume == "":
-        from cli.terminal.plain_question import ask_which
+        from cli.terminal.plain_question import ask_which_session
 
-        args.resume = ask_which(state, settings.state, arguments.whole_path(args.workspace), ascii=ascii)
+        args.resume = ask_which_session(state, settings.state, arguments.absolute_path(args.workspace), ascii=ascii)
         if args.resume is None:
             return 0
     place = arguments.read_place(args, state, settings.state)
@@ -179,9 +179,9 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _add_store(invocation: Invocation, *, is_stored: bool) -> Invocation:
-    """Return the invocation with the store of its sessions. Raise ``UserError``.
+    """Return the invocation with the store of its sessions. Raise ``UserError`` if the store cannot be opened.
 
-    If ``is_stored`` is false or the state folder cannot be written, the sessions are stored in memory.
+    If ``is_stored`` is false or the state folder cannot be written, new sessions are stored in memory.
     """
     from chain.app.sessions import MemoryStore, open_new_store, open_store
 
@@ -198,7 +198,7 @@ def _add_store(invocation: Invocation, *, is_stored: bool) -> Invocation:
 def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *, ascii: bool) -> tuple[Settings, bytes]:
     """Ask whether to trust the configuration file of the current folder, and store the answer "yes".
 
-    Return the settings to use, which ignore the file if it is not trusted, and the bytes typed before the question.
+    Return the settings to use, which ignore an untrusted file, and the bytes that were typed before the question.
     """
     from cli.terminal.plain_question import ask_for_trust, say_declined
 
@@ -216,7 +216,7 @@ def _ask_for_servers(
 ) -> tuple[FoundServers, bytes]:
     """Ask about each server of the workspace that is neither approved nor denied yet, and store the answers.
 
-    Return the servers, and ``typed`` with the bytes typed before these questions, which do not answer them.
+    Return the servers, and ``typed`` followed by the bytes that were typed too early to answer one of the questions.
     """
     found = servers_of(settings, place.workspace, state, args.mcp)
     if not found.unasked:
@@ -235,7 +235,7 @@ def _ask_for_servers(
 def _ask_for_commands(settings: Settings, place: Place, state: Path, typed: bytes, *, ascii: bool) -> bytes:
     """Ask whether to trust the workspace's custom commands, and store the answer "yes".
 
-    Return ``typed`` with the bytes typed before this question, which do not answer it.
+    Return ``typed`` followed by the bytes that were typed too early to answer the question.
     """
     untrusted = find_commands(settings, place.workspace, state).untrusted_commands
     if not untrusted:

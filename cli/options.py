@@ -118,7 +118,7 @@ _COMMAND_OPTIONS = {
     "worker": ("at_once", "only", "keep"),
     "sessions export": ("format", "output"),
 }
-"""For each command, the options that only it has. All other options are valid for runs and for every command."""
+"""For some commands, options that no other command has. All other options are valid for runs and for every command."""
 
 CHOICES = {
     "output_format": ("text", "json", "stream-json"),
@@ -126,7 +126,7 @@ CHOICES = {
     "format": ("md", "json", "html"),
     "mode": tuple(mode.replace(" ", "-") for mode in MODES),
 }
-"""The options with a fixed set of values."""
+"""The allowed values of the options that have a fixed set of values."""
 
 _OTHER_NAMES = {
     "--workspace": "--cd --cwd -C",
@@ -183,7 +183,7 @@ COMMANDS = {shown.split()[0]: (shown.partition(" ")[2], text) for shown, text in
 
 
 def parser_of(command: str | None = None) -> argparse.ArgumentParser:
-    """Return a parser of options: those of a command, those of a run for ``""``, or all of them for ``None``."""
+    """Return a parser of the options of ``command``; of a run if it is empty, or all options if it is ``None``."""
     parser = _Parser(prog="chain", add_help=False, allow_abbrev=False, exit_on_error=False)
     for shown in _entries():
         *short, long = shown.split(", ")

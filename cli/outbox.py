@@ -30,11 +30,11 @@ class Outbox:
 
     @property
     def excess(self) -> int:
-        """The number of waiting bytes without the first row, which may have any length."""
+        """The number of waiting bytes, not counting the first row, which may have any length."""
         return self._size - len(self._rows[0]) if self._rows else 0
 
     def put(self, row: bytes) -> None:
-        """Append a row, or several rows in one piece, which then count as one."""
+        """Append one row, or a piece of several rows that counts as one row."""
         if not self._is_closed:
             self._rows.append(row)
             self._size += len(row)
@@ -51,12 +51,12 @@ class Outbox:
             await self._changed.wait()
 
     def close(self) -> None:
-        """Drop the rows that wait, and ignore later ones: the peer is gone."""
+        """Drop the waiting rows, and ignore all rows from now on: the peer is gone."""
         self._is_closed = True
         self._drain()
 
     async def run(self) -> None:
-        """Write rows until cancelled. Raise whatever ``write`` raises."""
+        """Write rows until cancelled. An exception of the function ``write`` ends this method too."""
         while True:
             while not self._rows:
                 await self._changed.wait()

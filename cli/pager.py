@@ -19,9 +19,9 @@ _LESS = "FRX"
 
 
 def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
-    """Show rows in a pager and wait until it exits. Return the rows that the caller must write itself.
+    """Show rows in a pager, wait until it exits, and return no rows.
 
-    These are all rows if they fit on the screen or there is no pager, and none otherwise.
+    If the rows fit on the screen, or if there is no pager, return all rows instead: the caller then writes them.
     """
     if not (os.isatty(0) and os.isatty(1)) or tty.is_dumb(environ):
         return rows

@@ -7,7 +7,7 @@ import select
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of ``data``, without a timeout. Raise ``OSError``."""
+    """Write all of ``data``, without a timeout. Raise ``OSError`` if that fails."""
     left = memoryview(data)
     while left:
         try:
@@ -17,7 +17,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def write_text(fd: int, text: str) -> None:
-    """Write all of a text. Surrogates, which UTF-8 cannot encode, become question marks. Raise ``OSError``."""
+    """Write all of a text, with question marks for surrogates. Raise ``OSError`` if that fails."""
     write_all(fd, text.encode(errors="replace"))
 
 

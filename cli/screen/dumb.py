@@ -30,7 +30,7 @@ LAST_ROWS_S = 1.0
 
 @asynccontextmanager
 async def open_plain(typed: bytes) -> AsyncIterator[Screen]:
-    """Yield a terminal without colours and history. Typed lines, also those in ``typed``, wait for ``listen``."""
+    """Yield a terminal without colours and history. Typed lines and the early bytes ``typed`` wait for ``listen``."""
     async with trio.open_nursery() as nursery:
         plain = _Plain(nursery, typed)
         nursery.start_soon(plain.write)
@@ -68,9 +68,9 @@ class _Plain:
             if self._next_question != self._question:
                 # The user may answer a question before the write that shows it returns here.
                 await self.wait_shown()
-            at = self._if_open(self._question)
-            if listener.accept(sanitize(line.text), at=at) == "answered":
-                self._answered = at
+            question_id = self._if_open(self._question)
+            if listener.accept(sanitize(line.text), question_id=question_id) == "answered":
+                self._answered = question_id
             self._wakeup.set()
         if os.isatty(0):
             listener.leave()
@@ -96,7 +96,7 @@ class _Plain:
         return text.encode(sys.stdout.encoding or "utf-8", errors="replace")
 
     def _add_prompt(self) -> None:
-        """Add a prompt if the user is to type, unless the last row is that prompt already."""
+        """Add a prompt if the program waits for input, unless the last row is that prompt already."""
         question = self._if_open(self._next_question)
         is_awaited = self._listener is not None and (bool(question) or self._listener.awaits_input)
         prompt = prompt_sign(question)
@@ -137,7 +137,7 @@ class _Plain:
             self._wakeup.set()
 
     def ask(self, question: str | None, keys: str = "") -> None:
-        """Let the next typed line answer ``question``, but only after the rows that show it are written."""
+        """Let the next line answer ``question`` once the rows that show it are written; ``None`` for no question."""
         self._next_question = question or ""
         self._wakeup.set()
 
@@ -146,7 +146,7 @@ class _Plain:
             await self._shown.wait()
 
     def refresh(self) -> None:
-        """Show the prompt if the user is to type. There is no toolbar to redraw."""
+        """Show the prompt if the program waits for input. There is no toolbar to redraw."""
         self._wakeup.set()
 
     def alert(self, title: str, *, rings: bool) -> None:

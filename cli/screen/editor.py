@@ -44,13 +44,13 @@ from cli.show.text_rows import row_count
 _THREADS = Threads("editor")
 
 FRAME_S = 0.033
-"""Seconds between two drawings of rows: thirty a second look smooth, and leave time for keys."""
+"""Seconds between two drawings of rows: thirty drawings a second look smooth, and leave time for keys."""
 
 ESCAPE_S = 0.05
 """Seconds to wait after Esc, which may be the start of another key's sequence."""
 
 EDITOR_CLOSE_S = 1.0
-"""Seconds to wait until the editor has ended. It blocks if the terminal is not read."""
+"""Seconds to wait until the editor has ended: it cannot end while nobody reads the terminal."""
 
 MENU_ROWS = 8
 """Maximum rows of the menu of completions."""
@@ -66,7 +66,7 @@ _STYLE = Style(
 
 @asynccontextmanager
 async def open_terminal(*, color: bool, history: Path | None, typed: str) -> AsyncIterator[Screen]:
-    """Show a prompt and yield its screen. Typed lines wait for ``listen``, also the keys ``typed`` before the call."""
+    """Show a prompt and yield its screen. Typed lines and the early keys ``typed`` wait until ``listen`` is called."""
     terminal = _Terminal(color=color, history=history, typed=typed)
     async with trio.open_nursery() as nursery:
         await nursery.start(terminal.run)
@@ -290,9 +290,8 @@ class _Terminal:
         if listener is None:
             return [("", "starting")]
         *others, typed = self._draft.lines(self._buffer.text)
-        parts = listener.toolbar(
-            self.width, self._keyboard.pastes.whole(typed), self._draft.at, len(others), self._row_output.answer_keys
-        )
+        typed, question_id = self._keyboard.pastes.whole(typed), self._draft.question_id
+        parts = listener.toolbar(self.width, typed, question_id, len(others), self._row_output.answer_keys)
         return [(f"class:{style}" if style else "", text) for style, text in parts]
 
     def _height(self) -> Dimension:

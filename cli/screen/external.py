@@ -26,7 +26,7 @@ LESS = "R~+G"
 
 
 class ExternalProgram:
-    """An external program that a key starts. ``edit`` and ``page`` block until it exits. Another thread can ``end`` it.
+    """An external program that a key starts. It blocks the calling thread. Another thread can ``end`` the program.
 
     ``settle`` is passed to ``tty.lend_terminal``.
     """
@@ -36,7 +36,7 @@ class ExternalProgram:
         self._process: subprocess.Popen[bytes] | None = None
 
     def edit(self, text: str, environ: Mapping[str, str]) -> str:
-        """Let the user edit the text, and return the result. Raise ``UserError`` without an editor, or if it fails."""
+        """Let the user edit the text, and return the result. Raise ``UserError`` if there is no editor or it fails."""
         command = editor_command(environ)
         name = Path(command[0]).name
         with TemporaryDirectory(prefix="chain-") as folder:
@@ -53,7 +53,7 @@ class ExternalProgram:
     def page(self, rows: Iterable[str], environ: Mapping[str, str]) -> None:
         """Show rows in the user's pager until it exits.
 
-        Raise ``UserError`` if there is no pager, or if the iterator ``rows`` raises it before the first row.
+        Raise ``UserError`` if there is no pager, or if reading the first of the ``rows`` raises it.
         """
         command = pager_command(environ)
         if not command:
@@ -97,7 +97,7 @@ class ExternalProgram:
 
 
 def editor_command(environ: Mapping[str, str]) -> list[str]:
-    """Return the command of the editor that the environment names, or else of an installed editor.
+    """Return the command of the editor that the environment names, or else of an installed one of ``FALLBACK_EDITORS``.
 
     Raise ``UserError`` if there is no editor.
     """

@@ -49,13 +49,13 @@ _SHELL_KEYS = {
     **{"c-a": "beginning-of-line", "c-e": "end-of-line", "c-b": "backward-char", "c-f": "forward-char"},
     **{"c-left": "backward-word", "c-right": "forward-word", "c-delete": "kill-word", "c-y": "yank"},
 }
-"""The Emacs keys that the help lists. prompt_toolkit's other Emacs keys send the text, or change it invisibly."""
+"""The Emacs keys that are bound. prompt_toolkit's other Emacs keys would send the text, or change it invisibly."""
 
 MAX_UNFOLDED = 10_000
 """Maximum characters of a text from the external editor that is shown in full."""
 
 ANSWER_KEY_PAUSE_S = 0.3
-"""Seconds to wait after a key that answers, since it may start a text: "you should not" must not allow a call."""
+"""Seconds to wait before an answer key is sent, since it may start a text: "you should not" must not allow a call."""
 
 _REST_OF_WORD = {"y": "es", "w": "ith network", "o": "utside the sandbox", "a": "lways", "n": "o"}
 """The rest of the word that each answer key stands for, since the user may type the whole word."""
@@ -75,15 +75,15 @@ class Keyboard:
         self._draft = draft
         self._row_output = row_output
         self._before_search = 0, Document()
-        """The index in the history and the text to restore when a search is cancelled."""
+        """The index in the history, and the text, both of which are restored when a search is cancelled."""
         self.pastes = Pastes()
         self.external = ExternalProgram(lambda: self.ask(lambda _: None))
         self._rest_of_word = ""
-        """The letters that complete the word of the last answer key, if they may still follow. They are ignored."""
+        """The rest of the last answer key's word while the user may still type it. Its letters are then ignored."""
         self._pasted_path: tuple[str, str, str] | None = None
         """The path of a pasted file that can be attached, the pasted text, and the editor's text at that time."""
         self._timer: asyncio.TimerHandle | None = None
-        """A timer that runs out if no key follows. It then sends an answer key, or removes the rest of its word."""
+        """A timer that each key cancels. When it runs out, it sends an answer key, or removes the rest of its word."""
 
     def attach(self, app: Application[Any], buffer: Buffer) -> None:
         """Set the application and its buffer, which are created after the bindings."""
@@ -96,8 +96,8 @@ class Keyboard:
     def ask(self, question: Callable[[Listener], T]) -> T | None:
         """Call ``question`` with the listener in trio's thread, and return the result.
 
-        Wait until there is a listener. Return ``None`` if it has gone. No keys are read during the call, and trio's
-        thread may hang, for example on a disk. So Ctrl-C sends a signal during the call.
+        Wait until there is a listener; return ``None`` if there is none at the exit. No keys are read during the call,
+        and trio's thread may hang, for example on a disk. So Ctrl-C sends a signal during the call.
         """
         with tty.signal_on_ctrl_c():
             self.is_ready.wait()
@@ -113,14 +113,14 @@ class Keyboard:
 
     def put_above(self, text: str) -> None:
         """Put a returned line above the typed text, below lines that were returned earlier."""
-        with self._under_search():
+        with self._edit_under_search():
             typed = self._buffer.text
             *_, rest = lines = self._draft.put_above(typed, self.pastes.fold(text))
             self._set_lines(lines, max(self._buffer.cursor_position - (len(typed) - len(rest)), 0))
 
     def edit_or_put_above(self, text: str) -> None:
         """Put a text into an empty editor. If the editor is not empty, put the text above the typed text."""
-        with self._under_search():
+        with self._edit_under_search():
             if not self._buffer.text:
                 self._set_text(self.pastes.fold(text))
                 self._draft.assign_to("")
@@ -129,7 +129,7 @@ class Keyboard:
 
     def insert(self, text: str) -> None:
         """Insert a text at the cursor, followed by a space."""
-        with self._under_search():
+        with self._edit_under_search():
             self._buffer.insert_text(f"{text} ")
 
     def _set_text(self, text: str) -> None:
@@ -162,19 +162,19 @@ class Keyboard:
         """
         if passing := self._draft.overtaking_line(self._buffer.text):
             typed, before = passing
-            if self._submit_lines([typed], at="") == ["accepted"]:
+            if self._submit_lines([typed], question_id="") == ["accepted"]:
                 self._set_text(before)
                 self._remember(typed)
             elif is_command(typed):
                 self._select_from(len(before))
             return True
-        lines, at = self._draft.lines_to_send(self._buffer.text), self._draft.at
-        answers = self._submit_lines(lines, at=at)
+        lines, question_id = self._draft.lines_to_send(self._buffer.text), self._draft.question_id
+        answers = self._submit_lines(lines, question_id=question_id)
         count = sum(answer in _ACCEPTED for answer in answers)
         accepted, left = lines[:count], lines[count:]
         if answers[-1] == "answered":
-            self._row_output.close_question(at)
-        if at and not left and answers_question(lines[-1]):
+            self._row_output.close_question(question_id)
+        if question_id and not left and answers_question(lines[-1]):
             accepted.pop()  # answers are not added to the history
         for line in accepted:
             self._remember(line)
@@ -200,11 +200,11 @@ class Keyboard:
         self._buffer.selection_state.enter_shift_mode()
         self._buffer.cursor_position = len(self._buffer.text)
 
-    def _submit_lines(self, lines: Sequence[str], *, at: str) -> list[Acceptance]:
+    def _submit_lines(self, lines: Sequence[str], *, question_id: str) -> list[Acceptance]:
         """Submit lines until one is not accepted. Return what happened to each submitted line.
 
-        The last line may answer the question ``at``. One call to trio's thread submits all, so that no run ends between
-        two of them.
+        The last line may answer the question ``question_id``. One call to trio's thread submits all lines, so that no
+        run ends between two of them.
         """
         whole = [self.pastes.whole(line) for line in lines]
 
@@ -214,12 +214,12 @@ class Keyboard:
                 answers.append(listener.accept(line, again=True))
                 if answers[-1] not in _ACCEPTED:
                     return answers
-            return [*answers, listener.accept(whole[-1], at=at)]
+            return [*answers, listener.accept(whole[-1], question_id=question_id)]
 
         return self.ask(accept) or ["later"]
 
     def remember_typed(self, *, is_sent: bool = False) -> None:
-        """Add the typed text to the history unless it was sent.
+        """Add the typed text to the history, unless it was sent.
 
         If an older entry of the history is shown, also add the draft that was typed before.
         """
@@ -378,7 +378,7 @@ class Keyboard:
         self._app.invalidate()  # emptying a buffer does not redraw, and no key may have been pressed
 
     def _up(self) -> None:
-        """Take the latest waiting line back, if there is one and the editor is empty. Otherwise move one row up."""
+        """Return the latest waiting line to an empty editor. Without a waiting line or with text, move one row up."""
         text = None if self._buffer.text else self.ask(lambda listener: listener.take_back())
         if text is None:
             self._move_by_row(-1)
@@ -386,7 +386,7 @@ class Keyboard:
             self.edit_or_put_above(text)
 
     def _move_by_row(self, by: Literal[-1, 1]) -> None:
-        """Move one row up or down in the text. Beyond the text move in the history, and in an open menu in the menu."""
+        """Move one row up (-1) or down (1): in an open menu, else in the text, or beyond its ends in the history."""
         buffer, at = self._buffer, None
         if not (buffer.complete_state or self.pastes.has_any(buffer.text) or self._is_from_history):
             at = index_by_row(buffer.text, buffer.cursor_position, self.room, by)
@@ -402,9 +402,9 @@ class Keyboard:
         """The prompt before the text."""
         if path := self._path_to_attach:
             return f"[attach {cut(path, max(screen_size().columns // 2, 1), '')}? y/n] "
-        at, typed = self._draft.at, self._draft.lines(self._buffer.text)[-1]
-        target = self.listener.target(typed) if self.listener is not None and not at else ""
-        return prompt_sign(at, cut(target, max(screen_size().columns // 3, 1), ""))
+        question_id, typed = self._draft.question_id, self._draft.lines(self._buffer.text)[-1]
+        target = self.listener.target(typed) if self.listener is not None and not question_id else ""
+        return prompt_sign(question_id, cut(target, max(screen_size().columns // 3, 1), ""))
 
     @property
     def room(self) -> int:
@@ -420,9 +420,9 @@ class Keyboard:
         return is_entry and buffer.document.is_cursor_at_the_end
 
     def _complete(self) -> None:
-        """Handle Tab: insert the only completion, or the common prefix of all.
+        """Handle Tab: insert the only completion, or the common prefix of all completions.
 
-        If that changes nothing, select the next completion in the menu.
+        If the menu is open and there is nothing to insert, select the next completion in the menu.
         """
         buffer, state = self._buffer, self._buffer.complete_state
         if state is None:
@@ -456,13 +456,13 @@ class Keyboard:
         (search.start_forward_incremental_search if forward else search.start_reverse_incremental_search).call(event)
 
     def _leave_search(self) -> None:
-        """End the history search, and restore the text that the editor contained before it."""
+        """Cancel the history search, and restore the text that the editor contained before the search."""
         stop_search()
         self._buffer.working_index, self._buffer.document = self._before_search
 
     @contextmanager
-    def _under_search(self) -> Iterator[None]:
-        """Let the block change the editor's own text, even while a history search shows another one."""
+    def _edit_under_search(self) -> Iterator[None]:
+        """Let the block change the text that the user has typed, even while a history search shows another text."""
         is_searching = self._app.layout.is_searching
         if is_searching:
             self._buffer.working_index, self._buffer.document = self._before_search
@@ -476,13 +476,13 @@ class Keyboard:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         folded = self.pastes.fold(text)
         self._buffer.insert_text(folded)
-        if self.listener is not None and folded == text and not self._draft.at:
+        if self.listener is not None and folded == text and not self._draft.question_id:
             path = self.listener.outside_path(text)
             self._pasted_path = (path, text, self._buffer.text) if path else None
 
     @property
     def _path_to_attach(self) -> str:
-        """The path that the user has just pasted and may attach by the next key; empty for none."""
+        """The path that the user has just pasted, which the next key may attach; empty for none."""
         path, _, text = self._pasted_path or ("", "", "")
         return path if text == self._buffer.text else ""
 
@@ -493,7 +493,7 @@ class Keyboard:
         self.ask(lambda listener: listener.attach_path(path, pasted))
 
     def _keep_pasted_path(self) -> None:
-        """Do not attach the pasted path. It stays in the editor as text."""
+        """Let the pasted path stay in the editor as text, and do not offer to attach the file."""
         self._pasted_path = None
 
     def _suspend(self) -> None:
@@ -504,9 +504,9 @@ class Keyboard:
 
 
 def index_by_row(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
-    """Return the index in a text one row above or below the index ``at``; ``None`` if there is no such row.
+    """Return the index one row above (``by`` is -1) or below (1) the index ``at``; ``None`` if there is no such row.
 
-    Rows are wrapped at ``width`` columns and not at spaces, as prompt_toolkit does.
+    The text is wrapped after ``width`` columns, even inside words, as prompt_toolkit wraps it.
     """
     starts, begin = [], 0
     for line in text.split("\n"):

@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 from cli.show.toolbar import ToolbarPart
 
 Acceptance: TypeAlias = Literal["accepted", "answered", "keep", "replace", "later", "gone"]
-"""What happens to a line. ``accepted``: it was submitted. ``answered``: it was submitted as an answer. ``keep``: it
-stays in the editor to be corrected. ``replace``: it stays, and the next key replaces it. ``later``: it stays, and is
-sent again unchanged. ``gone``: it stays as an ordinary line, since its question has closed."""
+"""What happens to a typed line. ``accepted``: the line was submitted. ``answered``: it was submitted as an answer.
+Otherwise it stays in the editor. ``keep``: the user must correct it. ``replace``: the next key replaces it. ``later``:
+the user may send it again unchanged. ``gone``: it is no longer an answer, since its question has closed."""
 
 
 def prompt_sign(question: str, target: str = "") -> str:
@@ -25,7 +25,7 @@ def prompt_sign(question: str, target: str = "") -> str:
 
 
 class Choice(NamedTuple):
-    """A completion of the text before the cursor."""
+    """A completion of the text before the cursor, as an entry of the menu."""
 
     text: str
     """The text before the cursor after the completion was inserted."""
@@ -36,21 +36,21 @@ class Choice(NamedTuple):
 class Listener(Protocol):
     """The receiver of typed lines and keys."""
 
-    def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
+    def accept(self, text: str, *, question_id: str = "", again: bool = False) -> Acceptance:
         """Submit a line and return what the editor does with it.
 
-        ``at`` is the id of the question that was open when the user began to type; empty if there was none. ``again``:
-        the line was given back to the editor earlier, and the user sends it unchanged.
+        ``question_id``: the question that was open when the user began to type; empty if there was none. ``again``: the
+        line was returned to the editor earlier, and the user sends it unchanged.
         """
 
     async def wait_ready(self) -> None:
         """Wait until a session switch has finished, so that lines are not refused because of it."""
 
     def on_escape(self, *, has_text: bool) -> None:
-        """Handle Esc; ``has_text``: the editor is not empty."""
+        """Handle Esc. ``has_text``: the editor is not empty."""
 
     def on_ctrl_c(self, *, has_text: bool) -> bool:
-        """Handle Ctrl-C. Return whether to clear the text in the editor."""
+        """Handle Ctrl-C, and return whether to clear the text in the editor. ``has_text``: the editor is not empty."""
 
     def next_mode(self) -> None:
         """Handle Shift-Tab."""
@@ -65,7 +65,7 @@ class Listener(Protocol):
         """Handle Ctrl-V: attach the image in the clipboard to the typed line."""
 
     def outside_path(self, pasted: str) -> str:
-        """Return the path in a pasted text if it names a file outside the tools' folders; else an empty text."""
+        """Return the path of a file outside the tools' folders if the pasted text names one; else an empty text."""
 
     def attach_path(self, path: str, pasted: str) -> None:
         """Attach a file to the typed line. If that fails, insert the pasted text again."""
@@ -74,26 +74,26 @@ class Listener(Protocol):
         """Drop the latest waiting line and return its text; ``None`` if there is none."""
 
     def session_rows(self) -> Iterator[str]:
-        """Return the rows of the whole session. Any thread may iterate over them, and may then get ``UserError``."""
+        """Return the rows of the session for any thread. Iterating raises ``UserError`` if they cannot be read."""
 
     @property
     def awaits_input(self) -> bool:
         """Whether the program waits for the user to type."""
 
     def completions(self, text: str) -> Sequence[str]:
-        """Complete ``text``, the text before the cursor. Return each result as a whole, including ``text``."""
+        """Return the completions of ``text``, the text before the cursor. Each one includes the completed ``text``."""
 
     def menu(self, text: str) -> Sequence[Choice]:
         """Return the completions to offer while the user types: only commands and files."""
 
     def target(self, typed: str) -> str:
-        """Return the agent to which the typed line would go; empty for the main agent."""
+        """Return the name of the agent to which the typed line would go; empty for the main agent."""
 
-    def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
+    def toolbar(self, width: int, typed: str, question_id: str, lines_before: int, keys: str) -> Sequence[ToolbarPart]:
         """Return the row below the prompt, at most ``width`` columns wide.
 
-        ``typed`` is the line that is being typed, and ``at`` the question that was open at its first key. ``others`` is
-        the number of lines that Enter sends before it. ``keys`` are the keys that answer the question without Enter.
+        ``typed``: the line that is being typed. ``question_id``: the question that was open at its first key; empty for
+        none. ``lines_before``: how many lines Enter sends before ``typed``. ``keys``: those that answer without Enter.
         """
 
 
@@ -105,7 +105,7 @@ class ScreenAbilities(Protocol):
 
     @property
     def has_clipboard(self) -> bool:
-        """Whether ``Screen.copy`` may work. If not, it does nothing."""
+        """Whether ``Screen.copy`` may work. If false, ``Screen.copy`` does nothing."""
 
 
 class Screen(ScreenAbilities, Protocol):
@@ -119,13 +119,13 @@ class Screen(ScreenAbilities, Protocol):
         """Columns of the terminal."""
 
     def listen(self, listener: Listener) -> None:
-        """Set the listener. Input that is typed earlier waits for this call."""
+        """Set the listener, and pass it the input that was typed before this call."""
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
-        """Show finished rows above the prompt, and replace the unfinished ones below them. Never blocks."""
+        """Show finished rows above the prompt, and below them the unfinished rows ``tail``. Never blocks."""
 
     def ask(self, question: str | None, keys: str = "") -> None:
-        """Set the open question. Text begun from now on answers it. One of ``keys`` answers it without Enter."""
+        """Set the question that text begun from now on answers; ``None`` for none. ``keys`` answer it without Enter."""
 
     async def wait_shown(self) -> None:
         """Wait until all rows are on the screen."""
@@ -140,7 +140,7 @@ class Screen(ScreenAbilities, Protocol):
         """Set the title of the window between alerts, if the terminal has one. ``close`` restores the original."""
 
     def redraw(self) -> None:
-        """Redraw the prompt after a change of the terminal's size, or after another program had the terminal."""
+        """Redraw the prompt after a change of the terminal's size, or after another program used the terminal."""
 
     def give_back(self, text: str) -> None:
         """Put a returned line into the editor, below lines that were returned earlier and above the typed text."""

@@ -29,18 +29,18 @@ from chain.text.plain import sanitize
 from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.toolkit import HeldOutput, screen_size
-from cli.show.text_rows import in_rows
+from cli.show.text_rows import wrap_text
 
 REDRAWN_ROWS = 500
 """Maximum rows that Ctrl-L draws again: more than a screen has."""
 
 MOMENT_S = 0.3
-"""Seconds for which a question must be visible before a single key answers it: earlier keys are not meant for it."""
+"""Seconds that a question must be visible before a single key answers it: earlier keys were meant for other text."""
 
 PLAIN_TITLE = "chain"
 
 WITHOUT_TITLE = ("linux", "eterm", "vt1", "vt2")
-"""Prefixes of ``$TERM`` for terminals without a title: they would print it among the rows."""
+"""Prefixes of ``$TERM`` for terminals without a title: such a terminal would print a title among the rows."""
 
 SCREEN_MARGIN = 5
 """Rows of the screen that Ctrl-L leaves free for the prompt, the toolbar and an answer."""
@@ -53,10 +53,10 @@ class RowOutput:
         self.tail = ""
         """The unfinished rows above the prompt, as they are drawn."""
         self.is_open = False
-        """Whether the prompt is up. If not, rows are written directly."""
+        """Whether the prompt is on the screen. If not, rows are written directly."""
         self._output = output
         self._draft = draft
-        """It stores the question that is on the screen."""
+        """The parts of the editor's text. This object also stores the question that is on the screen."""
         self._lock = threading.Lock()
         self._rows: list[str] = []
         self._next_tail = ""
@@ -64,18 +64,18 @@ class RowOutput:
         self._keys = ""
         """The keys that answer the question on the screen without Enter."""
         self._asked_at = 0.0
-        """The time at which that question was shown."""
+        """The time at which the question on the screen was drawn; infinite while it is being drawn."""
         self._last: deque[str] = deque(maxlen=REDRAWN_ROWS)
         self._is_scheduled = False
         self._app: Application[Any]
         self._window: Window
-        """Both are set by ``watch``, since the application is created later."""
+        """The window that shows the text. ``watch`` sets it and ``_app``, which are created later than this object."""
         self._plain_title = PLAIN_TITLE
         """The title between alerts."""
         self._title = ""
         """The title of the window; empty until it is set."""
         self._height = 0
-        """The height of the prompt on the screen; 0 if it was erased and must be redrawn completely."""
+        """The height of the prompt on the screen, in rows; 0 if it was erased and must be redrawn completely."""
 
     # ------------------------------------------------------------------------------------------------- in any thread
 
@@ -95,7 +95,7 @@ class RowOutput:
             return self._is_to_be_scheduled()
 
     def close_question(self, question: str) -> None:
-        """Record that a question has closed, so that typed text does not answer it, even before the next drawing."""
+        """Record that a question has closed: typed text no longer answers it, even before the next drawing."""
         with self._lock:
             if self._next_question == question:
                 self._next_question = ""
@@ -103,7 +103,7 @@ class RowOutput:
 
     @property
     def answer_keys(self) -> str:
-        """The keys that now answer the question on the screen; empty for the first ``MOMENT_S`` after it was drawn."""
+        """The keys that answer the question on the screen; empty for the first ``MOMENT_S`` after it was drawn."""
         is_late_enough = time.monotonic() - self._asked_at >= MOMENT_S
         return self._keys if self._draft.question and is_late_enough else ""
 
@@ -119,7 +119,7 @@ class RowOutput:
         return [(f"nobold {part[0]}", part[1]) for part in tail]
 
     def drain(self) -> list[str]:
-        """Return and remove the rows that were not drawn, also unfinished ones. Call it after the prompt is gone."""
+        """Return and remove the undrawn rows, also unfinished ones. Call this method after the prompt was removed."""
         with self._lock:
             rows, self._rows, self._next_tail = [*self._rows, *filter(None, [self._next_tail])], [], ""
         return rows
@@ -132,7 +132,7 @@ class RowOutput:
     # ---------------------------------------------------------------------------------------- in the editor's thread
 
     def watch(self, app: Application[Any], window: Window) -> None:
-        """Hook into the drawing of the application to correct it. ``window`` is the one that shows the text."""
+        """Correct each drawing of the application from now on. ``window`` is the window that shows the text."""
         self._app, self._window = app, window
         app.before_render += self._before_render
         app.after_render += self._after_render
@@ -172,14 +172,14 @@ class RowOutput:
             self._output.release()
 
     def alert(self, title: str, *, rings: bool) -> None:
-        """Set the window's title; an empty ``title`` restores the plain one. Ring the bell if ``rings``."""
+        """Set the window's title; an empty ``title`` restores the plain title. Ring the bell if ``rings``."""
         self._set_title(title or (self._title and self._plain_title))
         if rings:
             self._output.write_raw("\a")
         self._output.flush()
 
     def name_window(self, title: str) -> None:
-        """Set the window's title, and use it between alerts."""
+        """Set the window's plain title, which ``alert("")`` restores."""
         self._plain_title = title
         self._set_title(title)
         self._output.flush()
@@ -217,14 +217,14 @@ class RowOutput:
             asyncio.get_running_loop().call_later(MOMENT_S, app.invalidate)
 
     def needs_drawing(self) -> bool:
-        """Record and return whether another drawing is needed. If not, the next change schedules one."""
+        """Record and return whether another drawing is needed. If not, the next change schedules a drawing."""
         with self._lock:
             is_due = bool(self._rows) or self._next_tail != self.tail or self._next_question != self._draft.question
             self._is_scheduled = is_due
         return is_due
 
     def clear(self) -> None:
-        """Clear the screen, and draw as many of the latest rows as fit, but no output of other programs."""
+        """Clear the screen, and draw the latest rows that fit. The output of other programs is not drawn again."""
         with self._lock:
             self._rows = [*list(self._last)[-max(screen_size().rows - SCREEN_MARGIN, 0) :], *self._rows]
             self._last.clear()
@@ -242,13 +242,13 @@ class RowOutput:
     def resume(self, said: str = "") -> None:
         """Draw the prompt again after another program has exited. Show the text ``said`` above it."""
         with self._lock:
-            self._rows += in_rows(said, screen_size().columns)
+            self._rows += wrap_text(said, screen_size().columns)
         with self._output.holding():
             self._output.write_raw("\r")
             self.draw()
 
     def resize(self) -> None:
-        """Redraw the prompt after a change of the terminal's size, or after another program had the terminal."""
+        """Redraw the prompt after a change of the terminal's size, or after another program used the terminal."""
         tty.reapply_settings()
         with self._output.holding():
             self._erase()

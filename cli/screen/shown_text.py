@@ -20,7 +20,7 @@ from cli.screen.toolkit import screen_size
 from cli.show.text_rows import LONGEST_SHOWN, amount, row_count
 
 FIRST_SIGN, LAST_SIGN = 0x10F000, 0x10FFFD
-"""The first and last of the private-use characters that represent pastes. They have no other known use."""
+"""The first and last of the private-use characters that represent pastes, which no program is known to use."""
 
 _NOT_SHOWN = {0x200D: None, 0xFE0E: None, 0xFE0F: None}
 
@@ -30,12 +30,12 @@ class Pastes:
 
     def __init__(self) -> None:
         self._whole: dict[str, str] = {}
-        """The pastes by their characters. None is removed, since undo, or Ctrl-Y after Ctrl-U, may restore it."""
+        """The pastes by their characters. No paste is removed, since undo, or Ctrl-Y after Ctrl-U, may restore it."""
 
     def fold(self, text: str) -> str:
-        """Convert pasted text for the editor. Return one character that represents it if it is long, else the text.
+        """Return the text to insert for a paste: one character that represents a long paste, else the paste.
 
-        Characters in the text that already represent another paste are replaced by U+FFFD.
+        Characters of the paste that represent earlier pastes become U+FFFD.
         """
         text = "".join("\ufffd" if char in self._whole else char for char in text) if self.has_any(text) else text
         if row_count(text, screen_size().columns) <= LONGEST_SHOWN or FIRST_SIGN + len(self._whole) > LAST_SIGN:
@@ -62,7 +62,7 @@ class Pastes:
         return bool(self._whole) and not text.isascii() and any(char in self._whole for char in text)
 
     def shown(self, char: str) -> str:
-        """Return the text to show for one character; empty if it is not shown."""
+        """Return the text to show for one character; empty if the character is not shown."""
         if char in self._whole:
             return f"[pasted {amount(self._whole[char])}]"
         return char.translate(_NOT_SHOWN)
@@ -75,7 +75,7 @@ class ShownText(Processor):
         self._pastes = pastes
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
-        """Return the text to show for one line, and functions that convert columns between both."""
+        """Return the text to show for one line, and functions that convert columns between that text and the line."""
         fragments = transformation_input.fragments
         if fragment_list_to_text(fragments).isascii():
             return Transformation(fragments)

@@ -46,7 +46,7 @@ class HeldOutput(Vt100_Output):
         self._held += 1
 
     def release(self) -> None:
-        """End one ``hold``. Write the collected output if it was the last one."""
+        """End one ``hold``. Write the collected output if no other ``hold`` is open."""
         self._held -= 1
         if not self._held and self._is_to_show_cursor:
             self._is_to_show_cursor = False
@@ -89,7 +89,7 @@ class HeldOutput(Vt100_Output):
     def erase_down(self) -> None:
         """Erase the current row and all rows below it.
 
-        This takes two steps: if one step erases the screen, tmux adds its rows to the scrollback.
+        Two steps are needed: if a single step erases the whole screen, tmux adds the rows to its scrollback.
         """
         self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
@@ -113,13 +113,13 @@ _SAME_KEYS: dict[str, Keys] = {
     "\x1bd": Keys.ControlDelete,
     "\x1b\x7f": Keys.ControlW,
 }
-"""Sequences of keys with Alt or Shift, and the keys that they are treated as. Shift-Enter is treated as Alt-Enter."""
+"""Sequences of keys with Alt or Shift, each with the key that it counts as. Shift-Enter counts as Alt-Enter."""
 
 _SHIFTED = re.compile(r"\x1b\[(?:27;2;(?P<code>\d{1,7})~|(?P<kitty>\d{1,7});2u)")
 
 
 class KeyParser(Vt100Parser):
-    """A parser of terminal input into keys. It drops each sequence whose key is not in ``bound``.
+    """A parser of terminal input into keys. Sequences whose key is not in ``bound`` are dropped.
 
     prompt_toolkit's own parser reads an unknown sequence, such as a reply of the terminal, as Esc and text.
     """
@@ -128,11 +128,11 @@ class KeyParser(Vt100Parser):
         super().__init__(press)
         self._bound = bound
         self._begun, self._was_pressed = "", False
-        """The start of a sequence, or an Esc already reported as a key, whose rest may arrive late."""
+        """The start of a sequence whose rest may arrive late, and whether its Esc was already reported as a key."""
         self._fed_at = 0.0
 
     def feed(self, data: str) -> None:
-        """Parse the next input. prompt_toolkit's parser reads a paste, and passes the input after it to this method."""
+        """Parse the next input. In a paste, prompt_toolkit's parser reads it, and passes the rest to this method."""
         if self._in_bracketed_paste:
             return super().feed(data)
         before, self._fed_at = self._fed_at, time.monotonic()
@@ -189,7 +189,7 @@ def edit_by_clusters() -> None:
 class WholeTextCompleter(Completer):
     """A completer of the whole text before the cursor.
 
-    It calls ``menu`` while the user types. At Tab it calls ``complete`` if ``menu`` returns nothing.
+    The completer calls ``menu`` while the user types. At Tab, if ``menu`` returns nothing, it calls ``complete``.
     """
 
     def __init__(self, menu: Callable[[str], Sequence[Choice]], complete: Callable[[str], Sequence[str]]) -> None:
@@ -206,7 +206,7 @@ class WholeTextCompleter(Completer):
 
 
 class SafeHistory(FileHistory):
-    """The history of typed lines, in a file that only its user may read. Ignore a file that cannot be used."""
+    """The history of typed lines, in a file that only its user may read. A file that cannot be used is ignored."""
 
     def load_history_strings(self) -> Iterable[str]:
         """Return the latest entries, the newest first."""

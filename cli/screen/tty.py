@@ -31,7 +31,7 @@ _REPORTERS = ("foot", "mintty", "tmux", "xterm-ghostty")
 _REPORTING_PROGRAMS = ("WezTerm", "iTerm.app", "ghostty", "mintty")
 
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
-"""Values to which Python sets LC_CTYPE when it starts in the C locale. They say nothing about the terminal."""
+"""Values to which Python itself sets LC_CTYPE in the C locale. So they say nothing about the terminal."""
 
 WRITE_S = 1.0
 """Seconds that ``write_briefly`` may block."""
@@ -40,7 +40,7 @@ _reports_modified_keys = False
 _is_lent = False
 _before: list[Any] | None = None
 _in_use: list[Any] | None = None
-"""The settings of the prompt; ``None`` before it is shown."""
+"""The settings of the terminal for the prompt; ``None`` before the prompt is shown."""
 _reset = _RESET
 
 
@@ -77,7 +77,7 @@ def reapply_settings() -> None:
 
 @contextmanager
 def echo_off() -> Iterator[None]:
-    """Turn echo off inside the block, but not if the program is in the background. Restore it also at an exit."""
+    """Turn echo off inside the block, unless the program is in the background. An exit inside the block restores it."""
     global _before, _reset
     with suppress(termios.error):
         if _before is None and not _is_in_background(0):
@@ -89,7 +89,7 @@ def echo_off() -> Iterator[None]:
     shown, hidden = _before, _without(_before, termios.ECHO)
 
     def restore_and_raise(number: int, frame: FrameType | None) -> None:
-        """Restore the terminal before the program is suspended, or ended by SIGQUIT."""
+        """Restore the terminal, then let the signal ``number`` suspend or end the program."""
         termios.tcsetattr(0, termios.TCSANOW, shown)
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
@@ -112,7 +112,7 @@ def echo_off() -> Iterator[None]:
 def watch_suspension() -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether the program was suspended since the previous call of that function.
 
-    Use it only in the main thread.
+    Only the main thread may use this context manager.
     """
     returns: list[int] = []
 
@@ -130,7 +130,7 @@ def watch_suspension() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def interruptible_input() -> Iterator[Callable[[], None]]:
-    """Yield a function that waits for input, and runs signal handlers meanwhile. Use it only in the main thread.
+    """Yield a function that waits for input, and runs signal handlers meanwhile. Only the main thread may use it.
 
     If a signal arrives just before a blocking read, its handler runs only after a key is pressed. The yielded function
     also waits for the interpreter's wakeup descriptor, so that the handler runs at once.
@@ -173,7 +173,7 @@ def _without(settings: list[Any], local: int, input: int = 0) -> list[Any]:
 
 
 def read_typed_ahead() -> bytes:
-    """Return the bytes that were typed but not yet read, at most one line in line mode; empty if there are none."""
+    """Return the typed bytes that were not read yet; empty if there are none. In line mode, return at most one line."""
     with suppress(OSError):
         if waiting := int.from_bytes(fcntl.ioctl(0, termios.FIONREAD, bytes(4)), sys.byteorder):
             return os.read(0, waiting).replace(b"\n", b"\r")
@@ -181,7 +181,7 @@ def read_typed_ahead() -> bytes:
 
 
 def restore() -> None:
-    """Restore the settings that the terminal had before ``enter_raw_mode`` or ``echo_off``, if these changed them."""
+    """Restore the terminal's settings from before ``enter_raw_mode`` or ``echo_off``, if one of them was called."""
     global _before
     if _before is None:
         return
@@ -208,7 +208,7 @@ def _is_in_background(fd: int) -> bool:
 
 
 def is_shell_in_control(fd: int) -> bool:
-    """Return whether a shell controls the terminal, or has turned echo on again since ``echo_off``."""
+    """Return whether a shell controls the terminal, or whether echo was turned on again since ``echo_off``."""
     if _is_in_background(fd):
         return True
     try:
@@ -219,7 +219,7 @@ def is_shell_in_control(fd: int) -> bool:
 
 @contextmanager
 def signal_on_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C send SIGINT inside the block. Use it while the thread that reads keys is blocked.
+    """Let Ctrl-C send SIGINT inside the block, in which the thread that reads keys is blocked.
 
     The other signal keys stay off, and keys typed ahead are not lost.
     """
@@ -241,7 +241,7 @@ def signal_on_ctrl_c() -> Iterator[None]:
 def stop_job() -> None:
     """Suspend the whole job, as Ctrl-Z does, and return when the job continues.
 
-    Call it only in the main thread, which receives the signal.
+    Only the main thread, which receives the signal, may call this function.
     """
     os.kill(0, signal.SIGTSTP)
 
@@ -250,8 +250,8 @@ def stop_job() -> None:
 def lend_terminal(settle: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Restore the terminal's original settings inside the block, in which another program uses the terminal.
 
-    ``settle`` is called at the end. Outside the main thread it must wait until the main thread has handled all signals
-    that have arrived.
+    ``settle`` is called at the end. If the caller is not the main thread, ``settle`` must wait until the main thread
+    has handled all signals that have arrived.
     """
     global _is_lent
     _is_lent = True
@@ -312,7 +312,7 @@ def is_one_terminal(one: int, other: int) -> bool:
 
 
 def is_dumb(environ: Mapping[str, str]) -> bool:
-    """Return whether the terminal can only show rows."""
+    """Return whether ``$TERM`` says that the terminal can only show rows."""
     return environ.get("TERM", "").lower() in ("", "dumb", "unknown")
 
 

@@ -19,7 +19,7 @@ OTHER_NAMES = {
     **dict.fromkeys(("/clear", "/reset"), "/new"),
     **dict.fromkeys(("/bye", "/exit"), LEAVE),
 }
-"""Names that other programs use for our commands. They run the same command."""
+"""Names that commands have in other programs, each with our command, which it runs."""
 
 INSTEAD = {
     "/add": "write @ and the file's name in a line to attach it",
@@ -35,7 +35,7 @@ INSTEAD = {
     "/save": "a session is stored while it runs; /debug shows where",
     "/settings": "/debug shows the path of the configuration, and in a shell chain check shows its values",
     "/stop": "type stop to end the run, or press Esc to interrupt it",
-    "/version": "/debug shows it",
+    "/version": "/debug shows the version",
 }
 """Commands that only other programs have, each with a hint at what to use here."""
 
@@ -48,5 +48,5 @@ def bare_command(text: str) -> str:
 
 
 def interrupts_nothing(text: str) -> bool:
-    """Return whether a text starts with ``!`` and is refused while no run is active. Stops and plan lines are not."""
+    """Return whether a text is refused while no run is active: it starts with ``!``, and is no stop or plan line."""
     return text.startswith("!") and parse_line(text).kind not in ("stop", "todo")

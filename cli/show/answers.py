@@ -13,7 +13,7 @@ from chain.text.phrases import duration
 from chain.text.wording import MAIN, pluralize
 from chain.version import VERSION
 from cli.show.child_agents import STEP, indent, tree_order
-from cli.show.session_list import moment
+from cli.show.session_list import short_time
 from cli.show.table import table
 from cli.show.text_rows import columns, cut, cut_to_row, flat, pad
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from chain.chain import AgentView, Checkpoint
 
 MOST_SHOWN = 200
-"""The number of characters of a waiting line that ``/queue`` shows: enough to recognise it."""
+"""The number of characters of a waiting line that ``/queue`` shows: enough to recognise the line."""
 
 MOST_ENDED = 8
-"""The maximum number of ended jobs that ``/jobs`` shows. The same number of jobs may run at a time."""
+"""The maximum number of ended jobs that ``/jobs`` shows, besides all running jobs."""
 
 SERVER_PROMPT = "/mcp:"
 """The prefix of commands that are prompts of a server: ``/mcp:SERVER:PROMPT``."""
@@ -33,16 +33,16 @@ SERVER_PROMPT = "/mcp:"
 MOST_PATHS = 3
 """The maximum number of changed files that the list of runs to undo names for each run."""
 BESIDE_QUERY, LEAST_QUERY = 50, 20
-"""In the list of runs to undo: the columns of a row without its query, and the minimum characters of the query."""
+"""In the list of runs to undo: the columns of a row beside its query, and the minimum columns of the query."""
 
 _MARK = "..."
-_WAITS_AS = {"redirect": "line", "verbatim": "line"}
-"""The names in ``/queue`` for kinds of lines whose internal name a user does not know."""
+_KIND_WORDS = {"redirect": "line", "verbatim": "line"}
+"""The words in ``/queue`` for those kinds of lines whose internal name a user does not know."""
 _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
 
 def status_rows(chain: Chain, width: int, *, prices_of: str = "") -> list[str]:
-    """Return the rows of ``/status``: run and usage. ``prices_of`` is the date of the prices; empty if not known."""
+    """Return the rows of ``/status``: run and usage. ``prices_of``: the date of the prices; empty if unknown."""
     used = chain.state.usage
     tokens = (
         f"{used.input_tokens:,} input, {used.output_tokens:,} output, {used.cache_read_tokens:,} cache read, "
@@ -71,7 +71,7 @@ def queue_rows(chain: Chain, width: int) -> list[str]:
     rows = []
     for accepted in chain.lines.waiting:
         line = accepted.line
-        named = _WAITS_AS.get(line.kind, line.kind)
+        named = _KIND_WORDS.get(line.kind, line.kind)
         kind = named if line.urgency == "next" else f"{line.urgency} {named}"
         target = "" if accepted.agent == MAIN else f" for {flat(accepted.agent)}"
         rows.append((accepted.id, kind + target, cut_to_row(line.text, MOST_SHOWN)))
@@ -119,7 +119,7 @@ def tool_rows(chain: Chain, width: int) -> list[str]:
 
 
 def server_rows(chain: Chain, name: str, width: int) -> list[str]:
-    """Return the rows of ``/mcp``: all servers if ``name`` is empty, else the details of one; none if it is unknown."""
+    """Return the rows of ``/mcp``: one for each server, or the details of the server ``name`` if a name is given."""
     views = [view for view in chain.servers if name in ("", view.name)]
     rows = [(view.name, view.state, pluralize(len(view.tools), "tool"), flat(view.error)) for view in views]
     found = table(rows, width)
@@ -138,7 +138,7 @@ def model_rows(chain: Chain, settings: Settings, current: str, width: int) -> li
 
 
 def models(settings: Settings) -> list[tuple[str, bool, str]]:
-    """Return the configured models: name, whether the model is usable, and its label, or the reason why it is not."""
+    """Return each configured model: its name, whether it is usable, and its label or the reason why it is unusable."""
     found = []
     for name in settings.model_names:
         try:
@@ -159,7 +159,7 @@ def undo_rows(points: Sequence[Checkpoint], width: int, *, now: float) -> list[s
         query = cut_to_row(point.query, max(width - BESIDE_QUERY, LEAST_QUERY)) or "(no query)"
         first, more = point.paths[:MOST_PATHS], len(point.paths) - MOST_PATHS
         changed = ", ".join(map(flat, first)) + (f" and {more} more" if more > 0 else "")
-        rows.append((str(number), moment(point.began, now), query, changed or "no file"))
+        rows.append((str(number), short_time(point.began, now), query, changed or "no file"))
     return [
         "/undo N goes back to before run N and restores the files changed since:",
         *table(rows, width),

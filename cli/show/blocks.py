@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 MAX_UNFINISHED = 12_000
-"""The maximum length of a block other than code, in characters. Hostile text takes up to 10 us each to parse."""
+"""The maximum length of a block other than code, in characters. Hostile text takes up to 10 us per character."""
 
 _ITEM = re.compile(r"(?:[-+*]|\d{1,9}[.)])[ \t]+\S")
 _FIRST_ITEM = re.compile(r"(?:[-+*]|1[.)])[ \t]+\S")
@@ -92,11 +92,11 @@ class Blocks:
         return [*parts, self._cut()] if self._is_ended_by(line) else parts
 
     def _is_left_by(self, line: str) -> bool:
-        """Return whether a list or indented code ends before this line: it follows a blank line and is not indented."""
+        """Return whether this line ends a list or indented code: the line follows a blank line and is not indented."""
         return self._end is None and bool(self._lines) and is_blank(self._lines[-1]) and line[0] not in " \t\n"
 
     def _is_followed_by(self, line: str) -> bool:
-        """Return whether this line begins a new block without a blank line before it."""
+        """Return whether this line begins a new block although no blank line precedes the line."""
         if not self._lines or self._end is not None:
             return False
         if INDENTED.match(self._lines[0]) is not None and not is_blank(line) and INDENTED.match(line) is None:
@@ -108,7 +108,7 @@ class Blocks:
         return is_next or _FIRST_ITEM.match(line) is not None
 
     def _is_ended_by(self, line: str) -> bool:
-        """Return whether the unfinished block ends with this line, which was added to it already."""
+        """Return whether the unfinished block ends with this line, which is already the last line of the block."""
         if self._end is not None:
             return self._end.match(line) is not None and len(self._lines) > 1
         is_heading = _HEADING.match(line) is not None

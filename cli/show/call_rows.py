@@ -15,26 +15,26 @@ from cli.show.text_rows import columns, flat
 COMMAND_TOOL = "shell"
 """The tool that runs commands."""
 LISTING = "list_files"
-"""The tool that may be called without its only argument."""
+"""The tool whose only argument is optional."""
 LEAST_S = 1.0
 """Seconds below which the duration of a call is not shown."""
 LEAST_FACT = 12
-"""The minimum number of columns of a summary part that is cut to fit the row."""
+"""The minimum number of columns of the last summary part, if that part is cut to fit the row."""
 MAX_ARGUMENT = 400
 """The number of characters of an argument that are processed: more than a row can show."""
 
-_NATURAL = ("path", "command", "pattern", "query", "task", "topic", "question")
-"""Names of main arguments. If a call has several, its first one counts: models write the more important one first."""
+_MAIN_ARGUMENTS = ("path", "command", "pattern", "query", "task", "topic", "question")
+"""Names of main arguments. If a call has several, the first in the call counts: models write the main one first."""
 _QUOTED = ("pattern", "query")
 _OPENINGS = frozenset("{[")
 
 
-def subject(name: str, input: Mapping[str, Any]) -> str:
-    """Return the main argument of a call as text: a path, a command or the like, else its first text, else all."""
+def main_argument(name: str, input: Mapping[str, Any]) -> str:
+    """Return the main argument of a call as text. Without one, return the first argument that is a text, else all."""
     texts = {key: value for key, value in input.items() if isinstance(value, str) and value.strip()}
     if not texts and name == LISTING:
         return "."
-    key = next((key for key in texts if key in _NATURAL), next(iter(texts), ""))
+    key = next((key for key in texts if key in _MAIN_ARGUMENTS), next(iter(texts), ""))
     if not key:
         return flat(", ".join(f"{key}={value}" for key, value in input.items() if value is not None)[:MAX_ARGUMENT])
     # Only the part that a row can show is processed: an argument may be a whole file.
@@ -42,13 +42,13 @@ def subject(name: str, input: Mapping[str, Any]) -> str:
     return f'"{text}"' if key in _QUOTED else text
 
 
-def head(name: str, about: str) -> str:
+def label(name: str, about: str) -> str:
     """Return a call's name and its main argument. Two spaces precede a command, since it contains spaces itself."""
     return f"{flat(name)}{'  ' if name == COMMAND_TOOL and about else ' ' if about else ''}{about}"
 
 
 def summary_parts(event: events.ToolResult) -> list[str]:
-    """Return the parts of a result's summary, most important first. Without a summary, return its text's first row."""
+    """Return the parts of a result's summary, most important first; without a summary, the first row of its text."""
     if event.summary or event.exit_code is not None:
         return [flat(part) for part in event.summary]
     rows = [row for row in rows_of(event.text) if row.strip()]
@@ -58,23 +58,23 @@ def summary_parts(event: events.ToolResult) -> list[str]:
 
 
 def has_failed(event: events.ToolResult) -> bool:
-    """Return whether a user sees a call as failed: its result is an error, or its command had a nonzero exit status."""
+    """Return whether a call is shown as failed: its result is an error, or its command had a nonzero exit status."""
     return event.is_error or event.exit_code not in (None, 0)
 
 
 def is_refusal(event: events.ToolResult) -> bool:
-    """Return whether a call failed, and the text of its result is the reason, since there is no summary."""
+    """Return whether a call failed with a result whose whole text is the reason: an error without a summary."""
     return event.is_error and not event.summary
 
 
 def settled_call(event: events.ToolResult, about: str, more: Sequence[str], place: RowPlace) -> list[str]:
     """Return the rows of a call that has ended: one, or up to two with the reason of a failure.
 
-    ``about`` is the call's main argument. ``more`` are further parts of the summary. Denials of the sandbox have
-    additional rows.
+    ``about`` is the call's main argument. ``more`` are further parts of the summary. Each denial of the sandbox has an
+    additional row.
     """
     dot = f" {place.sign('·')} "
-    did, found = head(event.name, about), [fact.replace(MINUS, place.sign(MINUS)) for fact in summary_parts(event)]
+    did, found = label(event.name, about), [fact.replace(MINUS, place.sign(MINUS)) for fact in summary_parts(event)]
     took = [duration(event.seconds)] if event.seconds >= LEAST_S else []
     if is_refusal(event):
         # A refusal ends with how to allow the call, so the argument leaves room for that, and for the word that does

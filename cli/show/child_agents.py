@@ -20,18 +20,18 @@ from cli.show.text_rows import Cleaner, columns, cut, cut_start, flat
 STEP = 2
 """The number of columns by which a child is indented further than its parent."""
 MOST_ROWS = 8
-"""The maximum number of rows for all children together. They are redrawn above the prompt at each change."""
+"""The maximum number of rows for all children together. These rows are redrawn above the prompt at each change."""
 KEPT_TEXT = 400
-"""The number of characters at the end of a child's text that are stored. The last row of them is shown."""
+"""The number of characters at the end of a child's text that are stored. The last row of this end is shown."""
 LONGEST_CHILD_NAME, SHORTEST_NAME = 24, 8
-"""The maximum and the minimum columns of a name. Between them, a name gets a third of its row."""
+"""The maximum and the minimum columns of a name. Within these limits, a name gets a third of its row."""
 LEAST_TASK = 8
-"""The minimum number of columns of a task; with fewer it is omitted."""
+"""The minimum number of columns of a task. A task that would get fewer columns is omitted."""
 
 
 @dataclass(slots=True)
 class Child:
-    """The state of a running child agent. ``tokens`` include those of the agents that it started."""
+    """The state of a running child agent. ``tokens`` include the tokens of the agents that the child started."""
 
     name: str
     parent: str
@@ -100,13 +100,13 @@ Working: TypeAlias = dict[str, Child]
 
 
 def depth_of(working: Working, name: str) -> int:
-    """Return how many levels an agent is below the main one. An agent that is not at work counts as one level below."""
+    """Return how many levels an agent is below the main agent; 1 for a child that is not at work."""
     child = working.get(name)
     return int(name != MAIN) if child is None else child.depth
 
 
 def self_and_ancestors(working: Working, name: str) -> Iterator[Child]:
-    """Yield an agent at work, the one that started it, and so on, without the main agent."""
+    """Yield an agent at work, then the agent that started it, and so on up to the main agent, which is left out."""
     child, depth = working.get(name), sys.maxsize
     # Stop at a name seen before: malformed events could contain a cycle.
     while child is not None and child.depth < depth:
@@ -129,7 +129,7 @@ def child_rows(working: Working, width: int, sign: Sign, most: int = MOST_ROWS) 
 def tree_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:
     """Return each agent's depth and name in tree order, where children follow their parent.
 
-    ``parents`` is the parent's name for each name. A name without a known parent has depth 0.
+    ``parents`` maps each name to the name of its parent. A name whose parent is no key has depth 0.
     """
     below: dict[str, list[str]] = {}
     for name, parent in parents.items():
@@ -144,12 +144,12 @@ def tree_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:
 
 
 def indent(depth: int, width: int) -> str:
-    """Return the spaces before an agent's rows at a depth: at most a quarter of a row."""
+    """Return the spaces before the rows of an agent at this depth: at most a quarter of a row."""
     return " " * min(STEP * depth, width // 4)
 
 
 def short_name(name: str, width: int, mark: str) -> str:
-    """Return an agent's name, cut to fit a row of ``width`` columns. The number at the end of a name is not cut."""
+    """Return an agent's name, cut for a row of ``width`` columns, with ``mark`` at the cut. A final number stays."""
     name, room = flat(name) or "agent", min(max(width // 3, SHORTEST_NAME), LONGEST_CHILD_NAME)
     kind, dash, number = name.rpartition("-")
     if columns(name) > room and kind and number.isdecimal() and len(number) < room // 2:

@@ -15,25 +15,25 @@ class Context:
     """The data from earlier events that the rows of one event need, in the view of one agent."""
 
     depth: int = 0
-    """How many levels the event's agent is below the viewed agent."""
+    """How many levels the event's agent is below the viewed agent; 0 for the viewed agent."""
     agent: str = ""
-    """The name to show before the event's text. Empty for the viewed agent, and if the text contains the name."""
+    """The agent's name to show before the event's text. Empty for the viewed agent, and if the text has the name."""
     last_tool: str = ""
-    """At a delivery of lines: the last tool that was called before it in this iteration."""
+    """At a delivery of lines: the last tool that was called in this iteration; empty if there was none."""
     parent: str = ""
-    """At the start of an agent: the agent that started it. Empty if this is the viewed agent."""
+    """At the start of an agent: its parent, the agent that started it. Empty if the parent is the viewed agent."""
     child: Child | None = None
-    """At the end of an agent: its last state."""
+    """At the end of an agent: the last state of this agent."""
     is_readdressed: bool = False
-    """At a waiting line: whether it waited for another agent before."""
+    """At a waiting line: whether the line waited for another agent before."""
     began: float | None = None
-    """At the result of a run: the time when the run began."""
+    """At the result of a run: the time when the run began; ``None`` if the tracker did not see that."""
     jobs: tuple[str, ...] = ()
     """At a delivery of lines: the texts of those lines that report the end of a job."""
 
 
 class Contexts:
-    """A tracker of a session's events. It computes the context of each one, in the main agent's view."""
+    """A tracker of a session's events, which computes the context of each event in the main agent's view."""
 
     def __init__(self) -> None:
         self.working: Working = {}
@@ -44,8 +44,8 @@ class Contexts:
         """The texts of the waiting lines that report the ends of jobs."""
         self._began: float | None = None
 
-    def context_of(self, event: Event) -> Context:
-        """Record the next event of the session, and return its context."""
+    def record(self, event: Event) -> Context:
+        """Record the next event of the session, and return the context of this event."""
         working, depth = self.working, depth_of(self.working, event.agent)
         if event.agent in working:
             working[event.agent].update(event)

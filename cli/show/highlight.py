@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pygments.token import _TokenType
 
 LINES_BEFORE = 30
-"""The number of lines before a part that are lexed with it. Most strings and comments are shorter."""
+"""The number of lines before a part that are lexed with the part. Most strings and comments have fewer lines."""
 MAX_LEXED = 2_000
 """The maximum number of characters that are lexed at once. Some lexers take quadratic time."""
 MAX_COLOURED = 200
@@ -50,21 +50,21 @@ _STYLES = {
 
 
 def highlight(lines: Sequence[str], language: str) -> list[Line]:
-    """Return each line of code as spans: coloured if the language is known, and with spaces for tabs."""
+    """Return each line of code as spans, with tabs expanded. The spans are coloured if the language is known."""
     lines = [line.expandtabs(TAB) for line in lines]
     lexer = _lexer(language.lower())
     if lexer is None:
         return [[("", line)] for line in lines]
     rows: list[Line] = []
     while (start := len(rows)) < len(lines):
-        end = start + _count(lines[start : start + MAX_LEXED], MAX_LEXED // 2)
+        end = start + _count_fitting(lines[start : start + MAX_LEXED], MAX_LEXED // 2)
         before = lines[max(start - LINES_BEFORE, 0) : start]
-        before = before[len(before) - _count(before[::-1], MAX_LEXED // 2) :]
+        before = before[len(before) - _count_fitting(before[::-1], MAX_LEXED // 2) :]
         rows += _read(lexer, [*before, *lines[start:end]])[len(before) :]
     return rows
 
 
-def _count(lines: Sequence[str], limit: int) -> int:
+def _count_fitting(lines: Sequence[str], limit: int) -> int:
     """Return how many of the first lines fit into ``limit`` characters: at least one, or 0 if there are no lines."""
     total = 0
     for n, line in enumerate(lines):

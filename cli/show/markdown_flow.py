@@ -13,13 +13,13 @@ from functools import cache
 from cli.show.blocks import Blocks
 from cli.show.markdown_layout import MarkdownPage
 from cli.show.spans import MarkdownStyle
-from cli.show.text_rows import Cleaner, Flow, hard_rows, in_rows
+from cli.show.text_rows import Cleaner, Flow, hard_rows, wrap_text
 
 MAX_TAIL = 5
-"""The maximum number of rows that show the unfinished block. They are redrawn at each change."""
+"""The maximum number of rows that show the unfinished block. These rows are redrawn at each change."""
 
 UNCUT = 1_000_000
-"""A width that no row reaches, so that the terminal wraps the row."""
+"""A width that no row reaches: rows of this width are not cut here, so that the terminal wraps them."""
 
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 
@@ -51,7 +51,7 @@ class MarkdownFlow(_ReplyFlow):
     def tail(self) -> str:
         """The last rows of the unfinished block as plain text, joined with newlines."""
         # ``last`` keeps its start for a while. Otherwise the rows would be cut at other words each time.
-        rows = in_rows(self._blocks.last(MAX_TAIL * self.width).rstrip(), self.width)
+        rows = wrap_text(self._blocks.last(MAX_TAIL * self.width).rstrip(), self.width)
         if rows and self._page.is_apart:
             rows = ["", *rows]
         return "\n".join(rows[-MAX_TAIL:])
@@ -114,6 +114,6 @@ def render(text: str, width: int, *, ascii: bool) -> list[str]:
 
 @cache
 def warm() -> None:
-    """Import the libraries for rendering. Call it in a background thread, so that the first reply is not delayed."""
+    """Import the libraries for rendering. If a background thread calls this early, the first reply is not delayed."""
     for language in _LANGUAGES:
         render(f"# a\n\n| *b* |\n|---|\n| `c` |\n\n~~~{language}\nd\n~~~", 80, ascii=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from cli.show.blocks import INDENTED, MAX_UNFINISHED, is_blank
 from cli.show.highlight import highlight
 from cli.show.spans import Line, MarkdownStyle, Span, add_style, paint_row, plain, safe_row, wrap_all
-from cli.show.text_rows import columns, in_rows
+from cli.show.text_rows import columns, wrap_text
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -43,7 +43,7 @@ Cell: TypeAlias = Sequence[Line]
 
 @cache
 def parser() -> MarkdownIt:
-    """Return the Markdown parser. It treats link definitions as text, so that each part can be parsed alone."""
+    """Return the Markdown parser, which treats link definitions as text, so that each part can be parsed alone."""
     from markdown_it import MarkdownIt
 
     class Parser(MarkdownIt):
@@ -61,7 +61,7 @@ def parser() -> MarkdownIt:
 
 
 def parse(source: str) -> Sequence[Token] | None:
-    """Parse a text into tokens. Return ``None`` if the parser fails: the caller then shows the source."""
+    """Parse a text into tokens. Return ``None`` if the parser fails: the caller then shows the text as it is."""
     try:
         # Without a final line break the parser raises ``IndexError`` for some HTML in a quote or a list.
         return parser().parse(f"{source}\n")
@@ -70,10 +70,10 @@ def parse(source: str) -> Sequence[Token] | None:
 
 
 def is_apart(before: str, after: str, *, has_blank: bool) -> bool:
-    """Return whether a blank row separates two blocks of the kinds ``before`` and ``after``.
+    """Return whether to separate two blocks, of the kinds ``before`` and ``after``, by a blank row.
 
-    If the source ``has_blank`` lines between them, it does. Otherwise it does unless a paragraph or a list item follows
-    a heading, a paragraph or a list item.
+    ``has_blank``: the source has a blank line between the blocks; then return true. Otherwise return false only if a
+    paragraph or a list item follows a heading, a paragraph or a list item.
     """
     return has_blank or before not in _CLOSE_TO_NEXT or after not in _CLOSE_TO_PREVIOUS
 
@@ -98,24 +98,24 @@ class MarkdownPage:
         self._style = style
         self._width = 0
         self._last = ""
-        """The kind of the previous block in the same item, quote or text; empty if there is none."""
+        """The kind of the previous block in the innermost open item or quote, or in the text; empty for none."""
         self._source: list[str] = []
         self._ends_blank = False
         """Whether the previous part ended with a blank line."""
         self._indents: list[_Indent] = []
         self._rows: list[str] = []
         self._blanks = 0
-        """Blank rows that are added only before another row, so that the text does not end with them."""
+        """The number of blank rows to add before the next row. If no row follows, they are not added."""
         self._has_rows = False
 
     def add(self, source: str, width: int) -> list[str]:
-        """Add a part, and return its rows. Each has at most ``width`` columns, except code, which is never cut."""
+        """Add a part, and return its rows of at most ``width`` columns. Rows of code are never cut."""
         self._source, self._width, self._rows = source.split("\n"), width, []
         is_code = INDENTED.match(source) is not None or source.lstrip().startswith(("```", "~~~"))
         tokens = parse(source) if len(source) <= MAX_UNFINISHED or is_code else None
         if tokens is None:
             self._begin("paragraph", 0)
-            for row in in_rows(source, width):
+            for row in wrap_text(source, width):
                 self._row([("", row)])
         else:
             self._add(tokens)
@@ -124,7 +124,7 @@ class MarkdownPage:
 
     @property
     def is_apart(self) -> bool:
-        """Whether a blank row will precede the next part. If false, its kind may still require one."""
+        """Whether a blank row certainly precedes the next part. If false, the kind of that part decides."""
         return self._has_rows and self._ends_blank
 
     def _add(self, tokens: Sequence[Token]) -> None:
@@ -166,9 +166,9 @@ class MarkdownPage:
         return self._width - sum(columns(indent.rest) for indent in self._indents)
 
     def _begin(self, kind: str, start: int) -> None:
-        """Enter a block of this kind. Queue a blank row above it if the source or the kinds of both blocks require one.
+        """Enter a block of this kind, which begins in line ``start`` of the part, counted from 0.
 
-        The block begins in line ``start`` of the part, counted from 0.
+        Queue a blank row above the block if ``is_apart`` requires one.
         """
         has_blank = not self._source[start - 1].strip(" \t>") if start else self._ends_blank
         if self._last and not self._blanks and is_apart(self._last, kind, has_blank=has_blank):
@@ -296,15 +296,15 @@ def table_rows(
     natural = [max(_width(row[n]) for row in every) for n in range(len(head))]
     least = [min(max(_longest_word(row[n]) for row in every), LONGEST_WORD) for n in range(len(head))]
     if sum(least) + between > width:
-        return _stacked(bold, body, width)
+        return _stack(bold, body, width)
     return _grid(bold, body, aligned, _widths(natural, least, width - between), style)
 
 
 def _widths(natural: list[int], least: list[int], room: int) -> list[int]:
     """Return the widths of a table's columns, in sum at most ``room``.
 
-    A column has at least its ``least`` width and at most its ``natural`` one. The space above the least widths is
-    divided equally; what a narrow column does not need goes to wider ones.
+    A column has at least its ``least`` width and at most its ``natural`` width. The space above the least widths is
+    divided equally. Wider columns get the space that a narrow column does not need.
     """
     widths = least
     for n in sorted(range(len(natural)), key=lambda n: natural[n] - least[n]):
@@ -330,11 +330,11 @@ def _grid(
     for n, row in enumerate(cells):
         if n == 1 or (n > 1 and is_ruled):
             rows.append(rule)
-        rows += [_joined(parts, widths, aligned, bar) for parts in zip_longest(*row, fillvalue=[])]
+        rows += [_join_cells(parts, widths, aligned, bar) for parts in zip_longest(*row, fillvalue=[])]
     return rows if body else [*rows, rule]
 
 
-def _joined(parts: Sequence[Line], widths: list[int], aligned: Sequence[str], bar: str) -> Line:
+def _join_cells(parts: Sequence[Line], widths: list[int], aligned: Sequence[str], bar: str) -> Line:
     row: list[Span] = []
     for n, (part, width, side) in enumerate(zip(parts, widths, aligned, strict=True)):
         free = width - columns(plain(part))
@@ -344,8 +344,8 @@ def _joined(parts: Sequence[Line], widths: list[int], aligned: Sequence[str], ba
     return row
 
 
-def _stacked(head: Sequence[Cell], body: Sequence[Sequence[Cell]], width: int) -> list[Line]:
-    """Return a table as lines ``head: cell``, one for each cell. A blank line separates two rows of the table."""
+def _stack(head: Sequence[Cell], body: Sequence[Sequence[Cell]], width: int) -> list[Line]:
+    """Return a table as lines ``head: cell``, one for each cell, with a blank line between two rows of the table."""
     rows: list[Line] = []
     for n, cells in enumerate(body or [[[]] * len(head)]):
         rows += [[]] if n else []

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from cli.show.table import side_by_side, table
 
 TERM, ABOUT = 14, 22
-"""The columns of an entry's term and of its description. Two entries fit on a row of 80 columns, one on 40."""
+"""The columns of an entry's term and of its description. Two entries fit on 80 columns, and one entry on 40."""
 
 LINES = (
     ("text", "read at a safe point", "given to the model at the next safe point"),
-    ("!text", "skips waiting tools", "the same, and tools that have not started are skipped"),
+    ("!text", "skips waiting tools", "given at the next safe point, and tools that have not started are skipped"),
     ("!!text", "at once: cuts the work", "at once: the streaming reply or the running tools are cancelled"),
     ("stop", "ends the run", "ends the run; so do cancel, abort, never mind, forget it"),
-    ("todo: add TEXT", "adds to the plan", "the plan; also complete N, fail N WHY, list, clear"),
-    ("focus on X", "", "guidance, for running tools too; also skip, also check, ignore, prefer"),
+    ("todo: add TEXT", "adds to the plan", "adds a task to the plan; also complete N, fail N WHY, list, clear"),
+    ("focus on X", "", "guides the model and running tools; also skip, also check, ignore, prefer"),
     ("context: TEXT", "something to know", "something to know, not a change of course"),
     ("text?", "asks; task continues", "a question, or status; the task continues after the answer"),
-    ("then: TEXT", "the next run", "the next run, when this one has ended"),
+    ("then: TEXT", "the next run", "the query of the next run, which starts when this run has ended"),
     ("<space>text", "", "sent as plain text: no marker or command is recognised"),
 )
 
@@ -58,13 +58,13 @@ _TOGETHER = {
     "/tools": ("/mcp", "the model's tools"),
     "/new": ("/resume", "another conversation"),
 }
-"""Pairs of commands that share an entry: a first command, the second one, and a description of both."""
+"""Pairs of commands that share an entry: the first command, then the second one and a description of both."""
 
 
 def overview(commands: Sequence[tuple[str, str, str]], width: int, *, has_keys: bool) -> list[str]:
     """Return the rows of the overview: commands, lines and keys. It has 22 rows on 80 columns.
 
-    A command has a name, an argument and a description. ``has_keys``: the keys are those of the line editor.
+    ``commands``: a name, an argument and a description of each. ``has_keys``: show the keys of the line editor.
     """
     entries = {name: (f"{name} {argument}".rstrip(), about) for name, argument, about in commands}
     for name, (other, about) in _TOGETHER.items():
@@ -79,7 +79,7 @@ def overview(commands: Sequence[tuple[str, str, str]], width: int, *, has_keys: 
 
 
 def topic(name: str, width: int, *, has_keys: bool) -> list[str]:
-    """Return the details about ``lines`` or ``keys`` as rows. ``has_keys``: the keys are those of the line editor."""
+    """Return the details about ``lines`` or ``keys`` as rows. ``has_keys``: show the keys of the line editor."""
     entries = LINES if name == "lines" else _keys(has_keys)
     return table([(term, about) for term, _, about in entries], width)
 

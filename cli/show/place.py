@@ -9,7 +9,7 @@ from chain.text.plain import sanitize
 from cli.show import signs
 from cli.show.child_agents import indent, short_name
 from cli.show.spans import Span, lines_in, paint_row, plain, wrap_all
-from cli.show.text_rows import cut, flat, in_rows
+from cli.show.text_rows import cut, flat, wrap_text
 from cli.show.user_lines import NO_BREAK, as_typed
 
 ROW_INDENT = "  "
@@ -20,8 +20,8 @@ ROW_INDENT = "  "
 class RowPlace:
     """The layout of rows for agents at one depth, on a screen ``width`` columns wide.
 
-    ``wraps``: long texts that are shown in full are cut into rows here. Otherwise the terminal wraps them. Indented
-    rows are always cut here. ``indent`` precedes each row, and ``who``, the agent's name, each text.
+    ``indent`` precedes each row. ``who``, the agent's name with a colon, precedes each text. ``wraps``: long texts are
+    cut into rows of this width. If false, only indented texts are cut, and the terminal wraps the others.
     """
 
     width: int
@@ -37,7 +37,7 @@ class RowPlace:
         return self.width - len(self.indent)
 
     def nest(self, depth: int, agent: str) -> RowPlace:
-        """Return the layout for an agent ``depth`` levels down. Each text begins with the name ``agent``, if any."""
+        """Return the layout for rows ``depth`` levels down. Each text begins with the name ``agent``, unless empty."""
         who = f"{self.name(agent)}: " if agent else ""
         return replace(self, indent=indent(depth, self.width), who=who)
 
@@ -54,34 +54,34 @@ class RowPlace:
         return f"\x1b[{signs.SGR[style]}m{text}\x1b[0m" if self.color and text else text
 
     def cut(self, row: str, width: int | None = None) -> str:
-        """Return a row cut to ``width`` columns, by default to the room, with a mark at the end if it was cut."""
+        """Return a row cut to ``width`` columns, by default to ``room``, with a mark at the end if it was cut."""
         return cut(row, self.room if width is None else width, self.sign("…"))
 
     def one_row(self, row: str) -> str:
-        """Return a text on one row, cut to the room. Its spaces are preserved."""
+        """Return a text on one row, cut to ``room`` columns. The spaces of the text are preserved."""
         return self.cut(sanitize(row).replace("\n", " ").expandtabs(4))
 
     def signed(self, sign: str, text: str, style: str) -> str:
-        """Return a row with a sign and a text, cut to the room. The text must be flat."""
+        """Return a row with a sign and a text, cut to ``room`` columns. The caller passes the text through ``flat``."""
         return self.paint(style, self.cut(f"{self.sign(sign)} {self.who}{text}"))
 
     def line(self, sign: str, text: str, style: str) -> str:
-        """Return a row with a sign and a text, cut to the room. The text is flattened first."""
+        """Return a row with a sign and any text, which is put on one row, cut to ``room`` columns."""
         return self.signed(sign, flat(text), style)
 
     def note(self, sign: str, text: str, style: str) -> list[str]:
-        """Return a sign and a whole text, on as many rows as needed."""
+        """Return the rows of a sign and a text. Nothing of the text is omitted."""
         text = f"{self.sign(sign)} {self.who}{text}"
-        return [self.paint(style, row) for row in (in_rows(text, self.room) if self._cuts else [text])]
+        return [self.paint(style, row) for row in (wrap_text(text, self.room) if self._cuts else [text])]
 
     def refusal(self, text: str, most: int) -> list[str]:
-        """Return the reason of a failed call on at most ``most`` rows. The last row is cut if the reason is longer."""
-        rows = in_rows(text, self.room)
+        """Return the reason of a failed call in red, on at most ``most`` rows. The last row is cut if necessary."""
+        rows = wrap_text(text, self.room)
         rows[most - 1 :] = filter(None, [" ".join(rows[most - 1 :])])
         return [self.paint("red", self.cut(row)) for row in rows]
 
     def spans(self, spans: Sequence[Span]) -> list[str]:
-        """Return a whole styled text as rows. Rows after the first are indented by ``ROW_INDENT``."""
+        """Return the rows of a styled text. Nothing is omitted. ``ROW_INDENT`` precedes each row but the first."""
         rows = lines_in((signs.SGR.get(style, ""), text) for style, text in spans)
         if self._cuts:
             rows = wrap_all(rows, self.room - len(ROW_INDENT))

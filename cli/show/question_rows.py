@@ -16,7 +16,7 @@ from chain.text.escalations import ESCALATION_KEYS, ESCALATION_PHRASES, escalati
 from chain.text.phrases import describe_answer
 from chain.text.wording import ASKED_EACH_TIME, pluralize
 from cli.show.aliases import bare_command
-from cli.show.text_rows import TAB, fitting, in_rows
+from cli.show.text_rows import TAB, fitting_count, wrap_text
 
 HEAD_ROWS, PREVIEW_TAIL_ROWS = 12, 6
 """The number of rows before and after the cut in a long preview, so that a question fits on 24 rows."""
@@ -32,20 +32,20 @@ _HIDDEN = re.compile(
 Row: TypeAlias = tuple[str, str]
 """A style (``added``, ``removed``, ``place``, ``plain`` or ``cut``) and a row."""
 
-REASON_HINT = "n refuse · or say why not"
-REASON_HINT_WITH_KEYS = "n refuse · or type a space, then why not"
-CHOICE_HINT = "a number chooses; any other text is an answer too"
+REASON_HINT = "n refuse · or type the reason"
+REASON_HINT_WITH_KEYS = "n refuse · or a space, then the reason"
+CHOICE_HINT = "type an option's number or your own answer"
 UNCLEAR = "y, a or n; or say why not in a few words"
 UNCLEAR_EACH_TIME = "y or n; or say why not in a few words"
 
 _ANSWERS = ("y", "yes", "a", "always", "n", "no")
 _CONSENT = re.compile(r"(y|yes|ok|okay|sure)\b")
-"""The start of a text that means yes. As an answer it would deny the call, so the user is asked again."""
+"""The start of a text that means yes. As a reason this text would deny the call, so the user is asked again."""
 SHORTEST_REASON = 3
-"""The minimum length of a text that counts as a reason. A shorter one was meant as a key or a number."""
+"""The minimum length of a text that counts as a reason. A shorter text was meant as a key or a number."""
 
 _SUBJECTS = {"shell": "this exact command", "research": "this host"}
-"""The words for what the answer "always" allows, for tools where it allows less than every call."""
+"""For tools of which the answer "always" allows only some calls, the words for these calls."""
 
 _FENCES = {"network": "no network", "writes": "writes here only"}
 _LESSER_FENCES = {
@@ -53,15 +53,15 @@ _LESSER_FENCES = {
     "devices": "no terminals or devices",
     "unix_sockets": "no connections to other programs' sockets",
 }
-"""The names of lesser protections of a command, in words. They are shown only if none of ``_FENCES`` applies."""
+"""The names of lesser protections of a command, in words. The hint has them only if none of ``_FENCES`` applies."""
 
 
 def preview_rows(
     question: events.Question, width: int, mark: str, more: str = "↪", *, whole: bool = False
 ) -> list[Row]:
-    """Return the rows of a question's preview, at most ``width`` columns each. Cut it in the middle unless ``whole``.
+    """Return the rows of a question's preview, at most ``width`` columns each, cut in the middle unless ``whole``.
 
-    ``mark`` begins the row that counts the missing rows. ``more`` begins a row that continues the one above.
+    ``mark`` begins the row that counts the missing rows. ``more`` begins a row that continues the row above.
     """
     text, diff = question.preview, question.diff
     lines: list[Row] = [("plain", line) for line in text.split("\n")] if text.strip() else []
@@ -90,7 +90,7 @@ def _parts(text: str, width: int) -> list[str]:
     """Cut a text into parts of ``width`` columns: before a space if the right half of a row has one, else anywhere."""
     parts, begin = [], 0
     # The rest is not copied for each part, since a line of a minified file may have megabytes.
-    while (full := begin + fitting(text[begin : begin + 2 * width], width)) < len(text):
+    while (full := begin + fitting_count(text[begin : begin + 2 * width], width)) < len(text):
         at = text.rfind(" ", begin + width // 2, full + 1)
         end = at if at > begin else full
         parts.append(text[begin:end])
@@ -99,9 +99,9 @@ def _parts(text: str, width: int) -> list[str]:
 
 
 def _cut(rows: list[Row], head: int, tail: int, mark: str) -> list[Row]:
-    """Return the first ``head`` and the last ``tail`` rows, with a row between them that counts the missing ones.
+    """Return the first ``head`` and the last ``tail`` rows, with a row between them that counts the missing rows.
 
-    Return all rows if at most one would be missing.
+    ``mark`` begins that row. Return all rows if at most one would be missing.
     """
     left = len(rows) - head - tail
     if left <= 1:
@@ -134,11 +134,11 @@ def fence(question: events.Question) -> str:
 
 
 def option_rows(question: events.Question, width: int) -> list[str]:
-    """Return the numbered options of a choice in rows. A row that continues one is indented, as text of the option."""
+    """Return the numbered options of a choice as rows. An option's second and later rows are indented."""
     rows: list[str] = []
     for n, option in enumerate(question.options, 1):
         number = f"  {n}. "
-        first, *others = in_rows(visible(option), max(width - len(number), 10)) or [""]
+        first, *others = wrap_text(visible(option), max(width - len(number), 10)) or [""]
         rows += [f"{number}{first}", *(f"{' ' * len(number)}{row}" for row in others)]
     return rows
 
@@ -154,18 +154,18 @@ def hint(question: events.Question, *, by_key: bool = True) -> str:
 
 
 def answer_keys(question: events.Question | None) -> str:
-    """Return the keys that answer a question without Enter; none for a choice, whose numbers may have two digits."""
+    """Return the keys that answer a question without Enter; empty for a choice, whose numbers may have two digits."""
     if question is None or question.kind == "choice":
         return ""
     escalations = "".join(ESCALATION_KEYS[each] for each in question.escalations)
     return f"y{escalations}{'' if question.only_by_name else 'a'}n"
 
 
-def unclear(question: events.Question, text: str) -> str:
-    """Return a hint if a typed text is probably a mistake; empty if it can be an answer.
+def warning(question: events.Question, text: str) -> str:
+    """Return a warning if a typed text is probably a mistake; return an empty text if it can be an answer.
 
-    At an approval, mistakes are numbers, one or two letters without a meaning, commands, and texts that seem to mean
-    yes. At a choice, they are numbers that no option has.
+    If the question asks for approval, mistakes are numbers, commands, one or two letters without a meaning, and texts
+    that seem to mean yes. If it is a choice, mistakes are numbers that no option has.
     """
     said = text.strip().casefold()
     if question.kind == "choice":

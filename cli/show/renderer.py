@@ -22,14 +22,14 @@ from cli.show.replies import HeldReplies, StreamedReplies
 from cli.show.rows import limit_rows, rows
 from cli.show.spacing import BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Part
 from cli.show.table import table
-from cli.show.text_rows import NARROWEST, Flow, columns, flat, hard_rows, in_rows
+from cli.show.text_rows import NARROWEST, Flow, columns, flat, hard_rows, wrap_text
 from cli.show.tour import Comment
 from cli.show.user_lines import fold
 
 FIRST = 20
 """The number of rows of a tool's progress that are shown immediately."""
 LAST = 5
-"""The number of the latest rows that ``tail`` shows during the call, and that get rows of their own at its end."""
+"""The number of the latest rows of a tool's progress that ``tail`` shows, and that are printed when the call ends."""
 
 WORK_OF_CHILDREN = (
     events.ThinkingDelta,
@@ -55,18 +55,18 @@ _ENDS_THOUGHT = (
 )
 
 _KINDS = {events.Init: START, events.RunStarted: QUERY, events.ThinkingDelta: THINKING, events.Result: END}
-"""The kind of the rows that an event of this type has. Rows of all other events are ``WORK``."""
+"""The kind of rows for each of these types of events. Rows of all other events are of the kind ``WORK``."""
 
 LEAST_THOUGHT_S = 1.0
-"""Thoughts that take fewer seconds have no row."""
+"""If only the durations of thoughts are shown, a thought that takes fewer seconds than this has no row."""
 
 
 class Renderer:
-    """A renderer of a chain's events, in order. It stores the data of earlier events that later rows need.
+    """A renderer of a chain's events, which it needs in order: rows may need the data of earlier events.
 
     With ``streams`` replies are shown as they come, so that the caller need not print the answer. With ``collapses``
-    the work of children is only in ``tail``. Rows still show the children's starts, their ends and their
-    exchanges with the user.
+    the work of children is only in ``tail``; rows show the children's starts, their ends and their exchanges with the
+    user.
     """
 
     _delays_progress = False
@@ -77,35 +77,35 @@ class Renderer:
         self.shows_answers = streams
         """Whether the answers are among the rows, so that the caller does not print them."""
         self.shows_thinking = True
-        """Whether thoughts are shown in full, or only their duration. A change applies from the next thought on."""
+        """Whether thoughts are shown in full, or only their durations. A change applies from the next thought on."""
         self._collapses = collapses
         self.place = RowPlace(max(width, NARROWEST), color, ascii, wraps=streams)
         self._contexts = Contexts()
         self._replies = StreamedReplies() if streams else HeldReplies()
         self._thought: Flow | None = None
         self._thinks_since: float | None = None
-        """The start of the current thought, if only its duration is shown."""
+        """The start of the current thought, if only its duration is shown; ``None`` otherwise."""
         self._progress: dict[tuple[str, str], Progress] = {}
         self._awaiting_reply = set[str]()
         """The children that were sent a line and have not replied yet."""
 
     def rows(self, event: Event, context: Context | None = None) -> list[str]:
-        """Return the rows of an event, after delayed rows that the event releases. Often there are none.
+        """Return the rows of an event, often none, after the delayed rows that the event releases.
 
-        A row has no newline. Without a ``context``, the one of the main agent's view is used.
+        A row has no newline. ``context`` is by default that of the main agent's view.
         """
-        context = self._contexts.context_of(event) if context is None else context
+        context = self._contexts.record(event) if context is None else context
         if isinstance(event, events.UserInterruption) and context.jobs:
             event = replace(event, message=user_lines.strip_texts(event.message, context.jobs))
         return self._spaced(self._parts(event, context))
 
     def split_result(self, event: events.Result) -> tuple[list[str], list[str]]:
         """Return the rows of a result in two lists: those to print before the answer, and those to print after it."""
-        context = self._contexts.context_of(event)
+        context = self._contexts.record(event)
         return self._spaced(self._settle_pending(event)), self._rows(event, self.place, context)
 
     def resize(self, width: int) -> None:
-        """Set the width of the next row and all later ones."""
+        """Set the width of the next row and all later rows."""
         self.place = replace(self.place, width=max(width, NARROWEST))
         self._replies.resize(self.place.width)
         if self._thought is not None:
@@ -121,7 +121,7 @@ class Renderer:
         return self._unfinished or "\n".join(self._working(MOST_ROWS))
 
     def tail_at(self, now: float) -> str:
-        """Return the unsettled rows at the time ``now``. In this class they do not depend on it."""
+        """Return the unsettled rows at the time ``now``. In this class they do not depend on the time."""
         return self.tail
 
     @property
@@ -154,14 +154,14 @@ class Renderer:
         rows: list[str] = []
         for way in question_rows.hint(event, by_key=by_key).split(" · "):
             beside = f"{rows[-1]} {place.sign('·')} {way}" if rows else way
-            rows[-1:] = [beside] if columns(beside) <= place.room - 2 else [*rows[-1:], *in_rows(way, place.room - 2)]
+            rows[-1:] = [beside] if columns(beside) <= place.room - 2 else [*rows[-1:], *wrap_text(way, place.room - 2)]
         return [f"{place.indent}{place.paint('dim', place.one_row(f'  {row}'))}" for row in rows]
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
-        """Return the rows of the typed slash command (none if it is empty), of its answer, and further ``rows``."""
+        """Return the rows of a typed ``command`` (none if it is empty) and of its answer ``text``, then ``rows``."""
         place, shown = self.place, fold(command, self.place.room)
         typed = [] if not shown else place.spans([("bold", f"{place.sign('»')} {shown}")])
-        found = [*typed, *in_rows(text, place.room), *rows]
+        found = [*typed, *wrap_text(text, place.room), *rows]
         return self._spaced(self._replies.queue([(COMMAND if typed else START, found)]))
 
     def comment_rows(self, comments: Iterable[Comment]) -> list[str]:
@@ -169,7 +169,7 @@ class Renderer:
         place, found = self.place, list[str]()
         for comment in comments:
             room = place.width - 2
-            found += in_rows(comment, room) if isinstance(comment, str) else table(comment, room)
+            found += wrap_text(comment, room) if isinstance(comment, str) else table(comment, room)
         said = [place.paint("yellow", f"{place.sign('│')} {row}") for row in found]
         return self._spaced(self._replies.queue([(BESIDE, said)]))
 
@@ -198,8 +198,8 @@ class Renderer:
             case events.Reply():
                 return [*released, *self._replies.end(event, self.place)]
             case events.Retry():
-                cut_off = self._replies.cut_off(self.place)
-                return [*released, *cut_off, (WORK, self._rows(event, self.place, context))]
+                discarded = self._replies.discard(self.place)
+                return [*released, *discarded, (WORK, self._rows(event, self.place, context))]
             case _:
                 kind = _KINDS.get(type(event), WORK)
                 return self._replies.queue([*released, (kind, self._rows(event, self.place, context))])
@@ -257,12 +257,12 @@ class Renderer:
 
 
 def progress_rows(said: Sequence[str], place: RowPlace) -> list[str]:
-    """Return the progress messages of a tool as rows."""
+    """Return rows that show a tool's progress messages ``said``."""
     return [place.paint("dim", place.one_row(f"  {place.who}{row}")) for row in said]
 
 
 class Progress:
-    """The progress messages of one tool call. With ``delays_last`` the last row waits until another one follows."""
+    """The progress messages of one tool call. With ``delays_last`` the last row waits until another row follows."""
 
     def __init__(self, *, delays_last: bool) -> None:
         self._delays_last = delays_last
@@ -287,7 +287,7 @@ class Progress:
         return shown
 
     def end(self, mark: str) -> list[str]:
-        """Return the rows to show at the end of the call. ``mark`` begins the row that counts omitted ones."""
+        """Return the rows to show at the end of the call. ``mark`` begins the row that counts omitted rows."""
         left_out = max(self._count - FIRST, 0) - len(self._last)
         note = [f"{mark} {pluralize(left_out, 'more line')}"] if left_out else []
         return [*self._held, *note, *self._last]

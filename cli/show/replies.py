@@ -1,4 +1,4 @@
-"""The replies of the main agent as rows: streamed, or delayed until it is known which one is the answer. Pure."""
+"""The replies of the main agent as rows: streamed, or delayed until it is known which reply is the answer. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cli.show.markdown_flow import MarkdownFlow, PlainFlow
 from cli.show.place import RowPlace, rows_of
 from cli.show.spacing import ANSWER, WORK, Part
 from cli.show.spans import MarkdownStyle
-from cli.show.text_rows import in_rows
+from cli.show.text_rows import wrap_text
 
 _ENDS_WAITING = (events.Result, events.IterationStarted, events.RunStarted, events.UserInterruption, events.ToolCall)
 """The types of events that decide whether a delayed reply was the answer."""
@@ -18,7 +18,7 @@ _ENDS_WAITING = (events.Result, events.IterationStarted, events.RunStarted, even
 class StreamedReplies:
     """Replies that are shown as they stream, as Markdown if there are colours. ``tail`` has the unfinished rows.
 
-    Rows of other events do not interrupt a paragraph, a list item, a table or a code block. They wait for its end.
+    Rows of other events wait for the end of an open paragraph, list item, table or code block.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class StreamedReplies:
 
     @property
     def holds_rows(self) -> bool:
-        """Whether rows of other events wait for the end of a block."""
+        """Whether rows of other events wait for the end of the open block."""
         return bool(self._aside)
 
     def add(self, text: str, place: RowPlace) -> list[Part]:
@@ -48,12 +48,12 @@ class StreamedReplies:
         return parts
 
     def end(self, reply: events.Reply, place: RowPlace) -> list[Part]:
-        """End a complete reply. Return its remaining rows, then the rows that waited for its end."""
+        """End a complete reply. Return its remaining rows, then the rows that waited for its last block."""
         parts = self.add(reply.text, place) if self._flow is None else []
         return parts + self._end_flow()
 
-    def cut_off(self, place: RowPlace) -> list[Part]:
-        """Discard a reply that will be requested again. Return the rows that waited for its end, and a note."""
+    def discard(self, place: RowPlace) -> list[Part]:
+        """Discard a reply that will be requested again. Return the rows that waited for the open block, and a note."""
         was_begun, self._flow = self._flow is not None, None
         note = place.note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
         return [*self._take_aside(), (WORK, note)]
@@ -61,7 +61,7 @@ class StreamedReplies:
     def release(self, event: Event, place: RowPlace) -> list[Part]:
         """End the reply if the event is a result, a new iteration, or the end of an agent. Return the remaining rows.
 
-        A result may have text that was not streamed, such as the results so far of a stopped run. Return its rows too.
+        Also return the rows of text that only the result has, such as the results so far of a stopped run.
         """
         if not isinstance(event, events.Result | events.IterationStarted | events.AgentEnded):
             return []
@@ -69,17 +69,17 @@ class StreamedReplies:
         if not isinstance(event, events.Result) or event.status == "error":
             return parts
         # Replies were shown as they came. Only the text that a stop added is left.
-        return [*parts, (ANSWER, in_rows(unshown_result(event), place.room))]
+        return [*parts, (ANSWER, wrap_text(unshown_result(event), place.room))]
 
     def queue(self, parts: list[Part]) -> list[Part]:
-        """Return the parts if no block is open. Otherwise queue them until its end, and return nothing."""
+        """Return the parts if no block is open. Otherwise queue them until the block ends, and return nothing."""
         if self._flow is None or not self._flow.is_open:
             return parts
         self._aside += (part for part in parts if part[1])
         return []
 
     def resize(self, width: int) -> None:
-        """Set the width of the next row and all later ones."""
+        """Set the width of the next row and all later rows."""
         if self._flow is not None:
             self._flow.width = width
 
@@ -95,9 +95,9 @@ class StreamedReplies:
 class HeldReplies(StreamedReplies):
     """Replies that are shown whole, when they are complete.
 
-    A reply without tool calls is probably the answer of the run, so it is delayed until a later event decides. Another
-    iteration, delivered lines, a tool call, or a result with another text show that it was not the answer. Other
-    events, such as a receipt or token usage, do not decide this.
+    A reply without tool calls is probably the answer of the run, which the caller prints. So it is delayed until a
+    later event decides: an iteration, delivered lines, a tool call, or a result with another text show that it was not
+    the answer. Other events, such as a receipt or token usage, decide nothing.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class HeldReplies(StreamedReplies):
         self._held: str | None = None
 
     def add(self, text: str, place: RowPlace) -> list[Part]:
-        """Return nothing: a reply is shown whole."""
+        """Return no rows: a reply is shown whole, when it ends."""
         return []
 
     def end(self, reply: events.Reply, place: RowPlace) -> list[Part]:
@@ -116,7 +116,7 @@ class HeldReplies(StreamedReplies):
         return [(ANSWER, rows_of(reply.text))]
 
     def release(self, event: Event, place: RowPlace) -> list[Part]:
-        """Return the delayed reply if this event shows that it was not the answer. Discard it if it was the answer."""
+        """Return the rows of the delayed reply if this event shows that it was not the answer; else no rows."""
         held = self._held
         if held is None or not isinstance(event, _ENDS_WAITING):
             return []

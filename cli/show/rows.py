@@ -19,10 +19,10 @@ from cli.show import call_rows, question_rows, user_lines
 from cli.show.event_context import Context
 from cli.show.place import ROW_INDENT, RowPlace, indent_rest, rows_of
 from cli.show.signs import MINUS
-from cli.show.text_rows import flat, in_rows
+from cli.show.text_rows import flat, wrap_text
 
 MOST_OF_REFUSAL = 4
-"""The maximum number of rows for the reason of a failed call. A denial's reason ends with how to allow the call."""
+"""The maximum number of rows for the reason of a failed call. The end of the reason says how to allow the call."""
 
 _PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
 
@@ -42,7 +42,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             return [place.paint("cyan", place.cut(f"[{whose}{count}]"))]
         case events.Reply():
             said = event.text.strip()
-            return indent_rest(in_rows(f"{place.who}{said}", place.room - len(ROW_INDENT))) if said else []
+            return indent_rest(wrap_text(f"{place.who}{said}", place.room - len(ROW_INDENT))) if said else []
         case events.ToolCall():
             return [place.line("→", f"{event.name}({_input(event.input, place)})", "cyan")]
         case events.ToolResult():
@@ -76,9 +76,9 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             return _plan(event, place)
         case events.Question():
             title = f"{place.sign('❓')} {place.who}{question_rows.title(event)}"
-            shown = [place.paint("bold", row) for row in in_rows(title, place.room)]
+            shown = [place.paint("bold", row) for row in wrap_text(title, place.room)]
             shown += painted_preview(event, place) if question_rows.shows_preview(event) else []
-            shown += [place.paint("dim", f"  {row}") for row in in_rows(question_rows.fence(event), place.room - 2)]
+            shown += [place.paint("dim", f"  {row}") for row in wrap_text(question_rows.fence(event), place.room - 2)]
             return [*shown, *question_rows.option_rows(event, place.room)]
         case events.Answer():
             sign, text = question_rows.answer_parts(event)
@@ -119,7 +119,7 @@ def painted_preview(question: events.Question, place: RowPlace, *, whole: bool =
 
 
 def _input(input: Mapping[str, Any], place: RowPlace) -> str:
-    """Return the arguments of a call as text. Each is cut, since an argument may be a whole file."""
+    """Return the arguments of a call as text. Each argument is cut, since it may be a whole file."""
     limit = place.room // 2
     shown = []
     for name, value in input.items():
@@ -132,7 +132,7 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     first = next((row for row in rows_of(event.text) if row.strip()), "")
     took = f" ({duration(event.seconds)})" if event.seconds > 0 else ""
     # A call that never started has no row of its own.
-    name = call_rows.head(event.name, call_rows.subject(event.name, event.input)) if event.input else event.name
+    name = call_rows.label(event.name, call_rows.main_argument(event.name, event.input)) if event.input else event.name
     text = f"{name}{took}" + (f": {first}" if first else "")
     if (
         event.name == call_rows.COMMAND_TOOL
@@ -157,7 +157,7 @@ def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:
 
 
 def plan_author(event: events.PlanChanged, place: RowPlace) -> str:
-    """Return a suffix that names the child agent which changed the plan; empty for the user and the main agent."""
+    """Return a suffix with the name of the child agent that changed the plan; empty for the user and the main agent."""
     return "" if event.by in ("user", MAIN) else f" (by {place.name(event.by)})"
 
 
@@ -171,7 +171,7 @@ def task_rows(tasks: Sequence[events.TaskView], place: RowPlace) -> list[str]:
 
 
 def limit_rows(event: events.Result, place: RowPlace, context: Context) -> list[str]:
-    """Return the row of a run that has used all its iterations. It says that Enter continues the run."""
+    """Return the rows that say that a run has used all its iterations, and that Enter continues the run."""
     steps = f"{pluralize(event.iterations, 'step')} done; Enter continues"
     return place.note("⏸", f" {place.sign('·')} ".join([steps, *_used(event, context)]), "yellow")
 

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from chain.app.sessions import Summary
 
 LEAST_QUERY = 24
-"""The minimum number of columns for the query in a table. If fewer are left, a session is shown on several rows."""
+"""The minimum number of columns for the query in a table. With fewer columns, a session is on several rows."""
 COLUMN_GAP = "  "
 LIST_INDENT = "    "
 NUMBER_COLUMNS = 4
-"""The columns of the number before a row, in lists to choose from."""
+"""The columns of the number before a session, in a list from which the user chooses."""
 
 
 def resolve_choice(typed: str, sessions: Sequence[Summary]) -> str:
-    """Return the session's id if the text is the number of a row. Return any other text unchanged."""
+    """Return the id of the session if ``typed`` is its number in the list. Return any other text unchanged."""
     is_number = typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= len(sessions)
     return sessions[int(typed) - 1].id if is_number else typed
 
 
 def resumption_rows(id: str, width: int) -> list[str]:
-    """Return the rows that say how to resume a session. The command is never split."""
+    """Return the rows that say how to resume a session. The command to type is never split."""
     first, second = "Resume this session with:", f"chain -r {id}"
     row = f"{first} {second}"
     return [row] if columns(row) <= width else [first, second]
@@ -50,7 +50,7 @@ def session_rows(
 ) -> list[str]:
     """Return the table of the sessions, in rows of at most ``width`` columns. Return no rows if there are no sessions.
 
-    Each session has its workspace after its query, except in the workspace ``here``. ``is_numbered`` adds numbers.
+    A workspace other than ``here`` follows its session's query, with ``~`` for ``home``. ``is_numbered`` adds numbers.
     """
     if not sessions:
         return []
@@ -85,7 +85,7 @@ def _cells(session: Summary, sign: Sign, now: float) -> list[str]:
     usd = session.cost_usd
     return [
         sign("●") if session.is_open else "",
-        moment(session.changed, now),
+        short_time(session.changed, now),
         flat(session.id),
         f"{session.runs:,}",
         short_count(session.tokens),
@@ -115,8 +115,8 @@ def _query(session: Summary, room: int, sign: Sign, here: str, home: str) -> str
     return cut(query, room - columns(where), sign("…")) + where
 
 
-def moment(at: float, now: float) -> str:
-    """Return a local time in its shortest clear form: without the date if today, without the year if this year."""
+def short_time(at: float, now: float) -> str:
+    """Return the time ``at`` as local time, without the date of today, and without the current year."""
     if local_time(at, "%Y-%m-%d") == local_time(now, "%Y-%m-%d"):
         return local_time(at, "today %H:%M")
     return local_time(at, "%d %b %H:%M" if local_time(at, "%Y") == local_time(now, "%Y") else "%Y-%m-%d") or "?"

@@ -14,7 +14,7 @@ COMMAND, BESIDE = "command", "beside"
 
 
 class Spacing:
-    """A tracker of the printed rows. It puts one blank row between parts of different kinds, and none at the top."""
+    """A tracker of the printed rows, which puts one blank row between parts of different kinds, but none at the top."""
 
     def __init__(self) -> None:
         self._last: str | None = None
@@ -46,11 +46,11 @@ class Spacing:
         return kind != self._last and not self._ends_blank
 
     def join(self, kind: str, to: str) -> None:
-        """If the last part is of kind ``kind``, let a part of kind ``to`` follow without a blank row between them."""
+        """If the last part is of the kind ``kind``, let a part of the kind ``to`` follow it without a blank row."""
         if self._last == kind:
             self._last = to
 
     def set_apart(self, kind: str) -> None:
-        """If the last part is of this kind, let a blank row follow it, even before a part of the same kind."""
+        """If the last part is of this kind, put a blank row before the next part, whatever its kind."""
         if self._last == kind:
             self._last = ""

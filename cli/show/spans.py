@@ -12,14 +12,14 @@ from cli.show.text_rows import TAB, word_places
 Span: TypeAlias = tuple[str, str]
 """A style and a text without newlines. The style is empty, or the parameters of an SGR sequence, such as ``1;36``."""
 Line: TypeAlias = Sequence[Span]
-"""The spans of one line of text. A line that is too wide is wrapped into several rows."""
+"""The spans of one line of text, or of one row of a line that was wrapped."""
 
 
 @dataclass(frozen=True)
 class MarkdownStyle:
     """The style of rendered Markdown.
 
-    ``reflow`` joins the lines of a paragraph. Use it for files, but not for a model's text, whose line ends are
+    ``reflow`` joins the lines of a paragraph. Set it for files, but not for a model's text, whose line ends are
     intentional.
     """
 
@@ -70,12 +70,12 @@ def wrap_all(lines: Iterable[Line], width: int) -> list[Line]:
 
 
 def add_style(sgr: str, line: Line) -> Line:
-    """Return the line with the style ``sgr`` added to each span. The span's own style has precedence."""
+    """Return the line with the style ``sgr`` added to each span. The style that a span already has takes precedence."""
     return [(";".join(filter(None, (sgr, own))), text) for own, text in line]
 
 
 def _slices(line: Line, places: list[tuple[int, int]]) -> list[Line]:
-    """Return the parts of a line between these starts and ends, which are in order and do not overlap."""
+    """Return the parts of a line between the pairs of indices ``places``, which are in order and do not overlap."""
     parts: list[Line] = []
     spans = iter(line)
     sgr, text = next(spans, ("", ""))

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil
 
-from cli.show.text_rows import columns, fitting, flat, pad
+from cli.show.text_rows import columns, fitting_count, flat, pad
 
 MOST_BESIDE = 3
 CELL_GAP = 2
 """Columns between two cells."""
 LEAST = 20
-"""The minimum number of columns for a long last cell beside the others. With fewer it continues below them."""
+"""The minimum columns for a long last cell beside the other cells. With fewer, the cell continues below them."""
 BELOW = 6
-"""The indentation of a last cell that continues below the others."""
+"""The indentation of a last cell that continues below the other cells."""
 
 
 def table(rows: Iterable[Sequence[str]], width: int, indent: str = "  ") -> list[str]:
-    """Return a table as rows with aligned cells. A long last cell is wrapped at spaces, below its own first row."""
+    """Return a table as rows with aligned cells. A long last cell is wrapped at spaces, and its rows are aligned."""
     every = [[flat(cell) for cell in row] for row in rows]
     widths = [max(map(columns, cells)) for cells in zip(*every, strict=True)]
     found = []
     for *first, last in every:
         head = indent + "".join(f"{pad(cell, room)}{' ' * CELL_GAP}" for cell, room in zip(first, widths, strict=False))
         hangs = columns(head) if width - columns(head) >= LEAST else BELOW
-        parts = _folded(last, width - columns(head), width - hangs)
+        parts = _fold(last, width - columns(head), width - hangs)
         found += [(head + parts[0]).rstrip(), *(" " * hangs + part for part in parts[1:])]
     return found
 
@@ -43,7 +43,7 @@ def side_by_side(entries: Sequence[tuple[str, str]], width: int, term: int, text
     return [(" " * CELL_GAP).join(cells[n::rows]).rstrip() for n in range(rows)]
 
 
-def _folded(text: str, first: int, others: int) -> list[str]:
+def _fold(text: str, first: int, others: int) -> list[str]:
     """Cut a text at spaces into parts, and return them.
 
     The first part has at most ``first`` columns and may be empty. The other parts have at most ``others`` columns.
@@ -58,7 +58,7 @@ def _folded(text: str, first: int, others: int) -> list[str]:
         else:
             room = others
             while columns(word) > room:
-                end = fitting(word, room)
+                end = fitting_count(word, room)
                 parts.append(word[:end])
                 word = word[end:]
             parts.append(word)

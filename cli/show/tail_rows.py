@@ -20,9 +20,9 @@ from cli.show.text_rows import columns, flat
 from cli.show.toolbar import plan_progress
 
 MOST_LINES = 4
-"""The maximum number of rows of waiting lines. If there are more lines, a row counts those without a row."""
+"""The maximum number of waiting lines in the tail. If more lines wait, one of the rows counts the other lines."""
 MOST_CALLS = 4
-"""The maximum number of rows of running calls. If there are more calls, a row counts those without a row."""
+"""The maximum number of rows of running calls. If there are more calls, the last row counts the other calls."""
 LEAST_TEXT = 16
 """The minimum number of columns of a waiting line's text. With fewer, the time of delivery is on a row of its own."""
 
@@ -30,7 +30,7 @@ _CLAUSE = re.compile(r": |; |, |\. | \(")
 
 
 def running_calls(calls: Sequence[events.ToolCall], place: RowPlace, now: float, most: int) -> list[str]:
-    """Return at most ``most`` rows of running calls. If there are more calls, the last row counts the others."""
+    """Return at most ``most`` rows of running calls. If there are more calls, the last row counts the other calls."""
     most = min(most, MOST_CALLS)
     shown = calls if len(calls) <= most else calls[: most - 1]
     rows = [_running_call(call, place, now) for call in shown]
@@ -42,12 +42,12 @@ def running_calls(calls: Sequence[events.ToolCall], place: RowPlace, now: float,
 def _running_call(call: events.ToolCall, place: RowPlace, now: float) -> str:
     took = max(now - call.time, 0.0)
     end = f" {place.sign('·')} {duration(took, whole=True)}" if took >= 1 else ""
-    text = f"{place.sign('→')} {call_rows.head(call.name, call_rows.subject(call.name, call.input))}"
+    text = f"{place.sign('→')} {call_rows.label(call.name, call_rows.main_argument(call.name, call.input))}"
     return place.paint("cyan", place.cut(text, place.room - columns(end)) + end)
 
 
 def waiting_lines(lines: Sequence[events.LineQueued], place: RowPlace, most: int) -> list[str]:
-    """Return at most ``most`` rows of the latest waiting lines. If there are more, the first row counts the others."""
+    """Return at most ``most`` rows of the latest waiting lines. If more lines wait, the first row counts the others."""
     shown = [_waiting_line(line, place) for line in (lines if len(lines) <= MOST_LINES else lines[1 - MOST_LINES :])]
     while (len(shown) < len(lines)) + sum(map(len, shown)) > most:
         del shown[0]
@@ -72,9 +72,9 @@ def unsent_line(event: events.LineQueued, place: RowPlace) -> list[str]:
 
 
 def settled_line(event: events.Receipt, place: RowPlace) -> list[str]:
-    """Return the final rows of a line that did not reach the model; none for any other receipt.
+    """Return the final rows of a line that did not reach the model, with its text in full.
 
-    The text is shown in full, since the rows of the waiting line had shortened it.
+    Return no rows for a receipt whose outcome other events already show, such as a delivery.
     """
     if (settled := user_lines.settled_parts(event)) is None:
         return []
@@ -98,13 +98,13 @@ def countdown(event: events.Retry, place: RowPlace, now: float) -> str:
 
 
 def ended_retries(last: events.Retry, count: int, ended: str, took: float, place: RowPlace) -> str:
-    """Return the row of a finished series of retries. ``ended`` is how it ended, and ``took`` its seconds."""
+    """Return the row of a finished series of ``count`` retries, which took ``took`` seconds and ended as ``ended``."""
     often = "" if count == 1 else f" {count} times"
     return place.line("↻", f"{_cause(last)}{often}, {ended} after {duration(took, whole=True)}", "dim")
 
 
 def changed_task(event: events.PlanChanged, task: events.TaskView, place: RowPlace) -> str:
-    """Return the row of a plan in which only ``task`` has changed: the plan's progress, and that task."""
+    """Return the row of a plan in which only ``task`` has changed: the plan's progress, and this task."""
     progress = plan_progress(each.state for each in event.tasks)
     by = plan_author(event, place)
     return place.one_row(f"Plan {progress}{by}: {task_rows([task], place)[0].strip()}")

@@ -21,12 +21,12 @@ LONGEST_SHOWN = 20
 """The maximum number of rows of a pasted text that is shown in full."""
 
 _NOT_FIRST = "\xa0。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
-"""Characters that must not start a row. A text is cut beside wide characters, but never before one of these."""
+"""Characters that must not start a row, even if they follow a wide character, after which a text may be cut."""
 
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def unpainted(row: str) -> str:
+def strip_colours(row: str) -> str:
     """Return a row of this program without its colours."""
     return _SGR.sub("", row)
 
@@ -37,7 +37,7 @@ def flat(text: str) -> str:
 
 
 def cut_to_row(text: str, most: int) -> str:
-    """Return the text on one row, cut after ``most`` characters. The end of a long text is not processed."""
+    """Return the text on one row, cut after ``most`` characters. Only the start of a long text is processed."""
     row = flat(text[: 2 * most])
     return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."
 
@@ -69,7 +69,7 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 def cluster_beside(text: str, at: int, by: int) -> int:
     """Return the index at the other end of the grapheme cluster beside the index ``at``.
 
-    ``by`` is -1 for the cluster before ``at``, and 1 for the one after it.
+    ``by`` selects the cluster: -1 the cluster before ``at``, 1 the cluster after ``at``.
     """
     if (text[at - 1 : at] if by < 0 else text[at : at + 2]).isascii():
         return min(max(at + by, 0), len(text))
@@ -78,8 +78,8 @@ def cluster_beside(text: str, at: int, by: int) -> int:
     return grapheme_boundary_before(text, at) if by < 0 else at + len(next(iter_graphemes(text, at)))
 
 
-def fitting(text: str, width: int) -> int:
-    """Return how many of the first characters fit into ``width`` columns. Return at least 1."""
+def fitting_count(text: str, width: int) -> int:
+    """Return how many characters of the start of a text fit into ``width`` columns: at least 1."""
     if text.isascii():
         return max(min(len(text), width), 1)
     filled = 0
@@ -91,10 +91,10 @@ def fitting(text: str, width: int) -> int:
 
 
 def word_places(text: str, width: int) -> list[tuple[int, int]]:
-    """Return the start and end index of each row, cut between words or wide characters if possible."""
+    """Return the start and end index of each row of a text, cut between words or wide characters if possible."""
     places, begin = [], 0
     while True:
-        full = begin + fitting(text[begin : begin + 2 * width], width)
+        full = begin + fitting_count(text[begin : begin + 2 * width], width)
         end = full if full >= len(text) else _break(text, begin, full)
         places.append((begin, begin + len(text[begin:end].rstrip(" "))))
         while text[end : end + 1] == " ":
@@ -105,7 +105,7 @@ def word_places(text: str, width: int) -> list[tuple[int, int]]:
 
 
 def _break(text: str, begin: int, full: int) -> int:
-    """Return the last index where the text may be cut, from ``full`` down to ``begin``; ``full`` if there is none."""
+    """Return the last index between ``begin`` and ``full`` where the text may be cut; ``full`` if there is none."""
     if text[full] == " ":
         return full
     for at in range(full, begin, -1):
@@ -126,7 +126,7 @@ def row_starts(text: str, width: int) -> list[int]:
     starts = [0]
     while True:
         # Only as much as can fit is examined, since the text may be long.
-        end = starts[-1] + fitting(text[starts[-1] : starts[-1] + 2 * width], width)
+        end = starts[-1] + fitting_count(text[starts[-1] : starts[-1] + 2 * width], width)
         if end >= len(text):
             return starts
         starts.append(end)
@@ -148,7 +148,7 @@ def hard_rows(text: str, width: int) -> list[str]:
     return [text[start:end] for start, end in pairwise([*row_starts(text, width), len(text)])]
 
 
-def in_rows(text: str, width: int) -> list[str]:
+def wrap_text(text: str, width: int) -> list[str]:
     """Return a complete text as rows of at most ``width`` columns, cut at spaces if possible."""
     flow = Flow(width)
     return [*flow.add(text), *flow.end()]
@@ -159,7 +159,7 @@ def cut(text: str, width: int, mark: str) -> str:
     if columns(text) <= width:
         return text
     mark = mark[: max(width, 0)]
-    kept = text[: fitting(text, width - len(mark))]
+    kept = text[: fitting_count(text, width - len(mark))]
     return (kept if columns(kept) <= width - len(mark) else "").rstrip() + mark
 
 
@@ -167,17 +167,17 @@ def cut_start(text: str, width: int, mark: str) -> str:
     """Return the last ``width`` columns of a text, starting with the mark if it was cut."""
     if columns(text) <= width:
         return text
-    return mark + text[::-1][: fitting(text[::-1], width - len(mark))][::-1].lstrip()
+    return mark + text[::-1][: fitting_count(text[::-1], width - len(mark))][::-1].lstrip()
 
 
 class Cleaner:
-    """A ``sanitize`` for streaming text. It delays a control sequence that is incomplete at the end of a piece."""
+    """A ``sanitize`` for streaming text, which delays a control sequence that is incomplete at the end of a piece."""
 
     def __init__(self) -> None:
         self._raw = ""
 
     def add(self, text: str) -> str:
-        """Add a piece. Return the clean text, without a control sequence that is not complete yet."""
+        """Add a piece, and return the sanitized text without an incomplete control sequence at its end."""
         text = self._raw + text
         begun = UNFINISHED.search(text)
         cut = begun.start() if begun is not None else len(text)
@@ -185,7 +185,7 @@ class Cleaner:
         return sanitize(text[:cut])
 
     def end(self) -> str:
-        """End the text. Return what was delayed, sanitized."""
+        """End the text, and return the delayed control sequence, sanitized."""
         text, self._raw = self._raw, ""
         return sanitize(text)
 
@@ -221,9 +221,9 @@ class Flow:
         return [row for part in self._cut(line) for row in self._finished_row(part)]
 
     def _finished_row(self, row: str) -> list[str]:
-        """Return a complete row, after the blank rows that were delayed. If it is blank, delay it and return no row.
+        """Return a complete row after the delayed blank rows. Delay a blank row, and return no row.
 
-        Blank rows are delayed since those at the end of the text are omitted.
+        Blank rows are delayed since blank rows at the end of the text are omitted.
         """
         row = row.rstrip()
         if not row:

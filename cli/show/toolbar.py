@@ -21,7 +21,7 @@ from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import columns, cut, cut_start, flat
 
 LONGEST_PARSED = 2_000
-"""The maximum length of a text that is parsed after each key. A longer one is probably a paste, and counts as plain."""
+"""The maximum length of a text that is parsed after each key. A longer text is probably a paste, and is not parsed."""
 LONGEST_NAME = 24
 """The maximum number of columns of a name of a tool, agent, model, folder or branch. A longer name is cut."""
 ToolbarPart: TypeAlias = tuple[str, str]
@@ -29,7 +29,7 @@ ToolbarPart: TypeAlias = tuple[str, str]
 NEARLY_FULL = 80
 """Percent of the context window above which its usage is highlighted."""
 LESS_WHEN_IDLE = ("tokens", "folder", "branch", "model", "context", "plan", "jobs", "queue", "mode", "idle")
-"""The parts of the left side while no run is active, in the order in which a narrow row drops them."""
+"""The parts of the left side while no run is active, in the order in which a narrow row omits them."""
 SIDE_GAP = 2
 """The minimum gap between the two sides, in columns."""
 
@@ -74,7 +74,7 @@ class _ToolbarStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """The agent that a typed line is for; ``agent`` is empty if that agent is not at work.
+    """The ``agent`` that a typed line is for; empty if the line names an agent that is not at work.
 
     ``text`` is the line without its address. ``waiting`` counts the lines that already wait for the agent.
     ``is_addressed``: the line names an agent.
@@ -89,13 +89,13 @@ class Recipient:
 class Toolbar:
     """The state of the row, updated by events. All times are wall-clock seconds, like those of events.
 
-    It has no lock: a caller that draws in one thread and updates in another needs one.
+    A toolbar has no lock: a caller that draws in one thread and updates in another needs a lock.
     """
 
     def __init__(
         self, *, ascii: bool, inbox_size: int, has_esc: bool = True, plan: Sequence[TaskState] = (), folder: str = ""
     ) -> None:
-        """Create the row. ``plan`` has the states of the plan's tasks.
+        """Create the row. ``plan`` lists the states of the plan's tasks.
 
         ``has_esc``: the Esc key can interrupt a run. ``folder`` is the text for the workspace; empty to omit it.
         """
@@ -122,7 +122,7 @@ class Toolbar:
         self._step = _ToolbarStep("starting", 0.0)
         self._tools: dict[tuple[str, str], events.ToolCall] = {}
         self._children: dict[str, tuple[str, str]] = {}
-        """The tool call that started each child, as a key of ``_tools``."""
+        """For each child agent, the key in ``_tools`` of the call that started it."""
         self.asked: events.Question | None = None
         """The open question."""
 
@@ -198,9 +198,9 @@ class Toolbar:
         return "" if agent in ("", MAIN) else self._name(agent)
 
     def stopping(self, now: float, of: str = MAIN) -> str:
-        """Return the text about a requested stop of an agent.
+        """Return the text that says that the agent ``of`` is being stopped.
 
-        Stopping the main agent stops the whole run. The text then names the tool whose end the stop waits for.
+        Stopping the main agent stops the whole run. Its text names the running tool whose end the stop waits for.
         """
         tool = self._tool()
         if of != MAIN or tool is None:
@@ -217,44 +217,44 @@ class Toolbar:
         now: float,
         to: Recipient,
         waiting: int,
-        at: str = "",
-        others: int = 0,
+        question_id: str = "",
+        lines_before: int = 0,
         holds_rows: bool = False,
         keys: str = "",
         mode: Mode | None = None,
         jobs: int = 0,
     ) -> list[ToolbarPart]:
-        """Return the row, at most ``width`` columns of it.
+        """Return the row, cut to ``width`` columns, at the time ``now``.
 
-        ``to``: the recipient of the typed text. ``waiting``: the number of lines that wait for any agent. ``at``: the
-        id of the question that was open when the user began to type, or empty. ``others``: the number of lines in the
-        editor that Enter sends before the typed one. ``holds_rows``: rows of events wait for the end of a block of the
-        reply. ``keys``: the keys that answer the question without Enter. ``mode``: if given, it is shown, but during a
-        run only in short form, and not the default mode.
+        ``to``: the recipient of the typed text. ``waiting``: the number of lines that wait for any agent.
+        ``question_id``: the question that was open when the user began to type, or empty. ``lines_before``: how many
+        lines in the editor Enter sends before the typed one. ``holds_rows``: rows of events wait for the end of a block
+        of the reply. ``keys``: the keys that answer the question without Enter. ``mode``: shown if given; a run shows
+        it in short form, and never shows the default mode. ``jobs``: the number of running background jobs.
         """
         typed = to.text
-        if at and answers_question(typed):
+        if question_id and answers_question(typed):
             # As a sentence names them: "y, a or n".
             how = f"{', '.join(keys[:-1])} or {keys[-1]} " if keys and not typed else self._signs.enter
-            asker = self.asked.agent if self.asked is not None and self.asked.id == at else ""
-            right = f"{how}answers {at} ({self._name(asker)})" if asker else f"{at} is no longer open"
+            asker = self.asked.agent if self.asked is not None and self.asked.id == question_id else ""
+            right = f"{how}answers {question_id} ({self._name(asker)})" if asker else f"{question_id} is no longer open"
         elif to.is_addressed and not to.agent:
             right = "no such agent at work"
         elif to.is_addressed and to.agent != MAIN and is_stop(typed):
             right = f"{self._signs.stop}stops {self._name(to.agent)}"
-        elif others and not is_sent_first(typed):
-            right = f"{self._signs.enter}sends {pluralize(others + bool(typed.strip()), 'line')}"
+        elif lines_before and not is_sent_first(typed):
+            right = f"{self._signs.enter}sends {pluralize(lines_before + bool(typed.strip()), 'line')}"
         else:
             right = self._right(to)
         for texts in self._left_variants(now, self._queue(waiting, to.waiting), holds_rows, mode, jobs):
-            left = self._joined(texts)
+            left = self._join_texts(texts)
             room = width - sum(columns(text) for _, text in left) - columns(right)
             if room >= (SIDE_GAP if left and right else 0):
                 return [*left, ("", f"{' ' * room}{right}")] if right else left
         return [("", cut(right, width, self._signs.cut))]
 
-    def _joined(self, texts: Iterable[str]) -> list[ToolbarPart]:
-        """Return the parts of a left side, separated by dots."""
+    def _join_texts(self, texts: Iterable[str]) -> list[ToolbarPart]:
+        """Join the texts of a left side with dots, and return the result as parts with their styles."""
         parts: list[ToolbarPart] = []
         for text in filter(None, texts):
             dot = self._signs.dot if parts else ""
@@ -263,7 +263,7 @@ class Toolbar:
         return parts
 
     def _queue(self, waiting: int, own: int) -> str:
-        """Return how many lines wait. ``own`` of them wait for the agent that a typed line would go to."""
+        """Return the number of waiting lines as text. ``own`` of them wait for the agent that gets a typed line."""
         others = f" +{waiting - own}" if waiting > own else ""
         return f"queue {own}/{self._inbox_size}{others}" if self.is_running or waiting else ""
 
@@ -300,7 +300,7 @@ class Toolbar:
         yield from ((where, step, queue), (where, short, queue), (where, short), (where,), ())
 
     def _current_step(self, now: float) -> tuple[str, str]:
-        """Return the current step in two forms: with its seconds, and without them."""
+        """Return the current step twice: with the seconds since its start, and without them."""
         step, tool = self._step, self._tool()
         if self._is_stopping:
             return self.stopping(now), f"{self._signs.stop}Stopping"
@@ -317,8 +317,8 @@ class Toolbar:
     def _tool(self) -> tuple[str, str, float] | None:
         """Return the agent, the name and the start of the latest running tool; ``None`` if no tool runs.
 
-        The name includes the number of the agent's other running tools. A call that started a child agent is ignored
-        while other tools run, since the child's activity says more.
+        The name ends with the number of the agent's other running tools, if any. A call that started a child agent
+        counts only if no other tool runs.
         """
         if not self._tools:
             return None

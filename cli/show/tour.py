@@ -28,7 +28,7 @@ INTRODUCTION = (
     "about 20 seconds, and you are meant to interrupt it.",
 )
 INVITATION: tuple[Comment, ...] = (
-    "While it works, type one of these and press Enter (or anything else; /help has more):",
+    "While it works, type one of these lines, or anything else, and press Enter (/help has more):",
     tuple(TRIES.values()),
 )
 READING = f"It reads file after file now. A good moment for: {TRIES['urgent'][0]}"
@@ -51,7 +51,7 @@ _EFFECTS = {
 
 
 class Tour:
-    """The guide's comments on the events of a demonstration, which it receives in order."""
+    """The guide, which receives the events of a demonstration in order, and comments on them."""
 
     farewell = "The demonstration's folder is removed, and nothing is stored. To start: chain"
 
@@ -65,7 +65,7 @@ class Tour:
         """Whether a tool was started in this iteration."""
 
     def comments(self, event: Event) -> Sequence[Comment]:
-        """Return the comments to show after this event; usually none."""
+        """Return the comments to show after this event; for most events there are none."""
         if event.agent != MAIN:
             return ()
         match event:

@@ -1,4 +1,4 @@
-"""The transcript of each child agent. Its rows are those that a main agent would have. Pure.
+"""The transcript of each child agent, with the rows that a main agent would have. Pure.
 
 Rows are made when the events arrive, for the terminal's width at that time. Only the latest rows are stored, since an
 agent may run for hours.
@@ -18,11 +18,11 @@ from cli.show.renderer import WORK_OF_CHILDREN, Renderer
 from cli.show.text_rows import flat
 
 MAX_AGENTS = 64
-"""The maximum number of transcripts: of running agents, and of finished ones that can be asked again by default."""
+"""The maximum number of transcripts. By default this is enough for all running agents and those to ask again."""
 MAX_ROWS = 1_000
 """The maximum number of stored rows of an agent."""
 MAX_NAME = 200
-"""The characters of an unknown agent's name that are shown."""
+"""The maximum number of characters that are shown of an unknown agent's name."""
 
 
 class _Transcript:
@@ -59,7 +59,7 @@ class Transcripts:
 
         The rows are made for a terminal ``width`` columns wide.
         """
-        context = self._contexts.context_of(event)
+        context = self._contexts.record(event)
         match event:
             case events.AgentStarted():
                 self._add_nested(event, context, width)
@@ -76,16 +76,16 @@ class Transcripts:
                 pass
 
     def rows(self, name: str) -> list[str]:
-        """Return an agent's transcript as rows; for an unknown agent, a row that says so."""
+        """Return an agent's transcript as rows; for an unknown agent, a row that says that there is none."""
         if (transcript := self.transcripts.get(name)) is not None:
             return transcript.rows
         dropped = f" (dropped: {pluralize(self._dropped, 'older agent')})" if self._dropped else ""
         return [f"There is no transcript of {flat(name)[:MAX_NAME]}{dropped}."]
 
     def _open_transcript(self, name: str) -> _Transcript:
-        """Return the transcript of an agent that starts. Create it if the agent has none. It becomes the latest one.
+        """Return the transcript of an agent that starts, which becomes the latest one. Create it if there is none.
 
-        If there are too many transcripts, drop the oldest one, if possible of an idle agent.
+        If there are too many transcripts, drop the oldest one of an idle agent, or the oldest one if all agents work.
         """
         found = self.transcripts.pop(name, None)
         if found is None:
@@ -99,7 +99,7 @@ class Transcripts:
         return found
 
     def _add_nested(self, event: Event, context: Context, width: int) -> None:
-        """Add an event to the transcripts of the agent's ancestors. The work of a child is not shown there."""
+        """Add an event of an agent to the transcripts of its ancestors, unless it is of ``WORK_OF_CHILDREN``."""
         if isinstance(event, WORK_OF_CHILDREN):
             return
         above = list(self_and_ancestors(self._contexts.working, event.agent))

@@ -13,20 +13,18 @@ from chain.config.commands import UntrustedCommand
 from chain.config.servers import ToolServer
 from chain.config.trust import Sensitive
 from cli.show.question_rows import visible
-from cli.show.text_rows import NARROWEST, columns, hard_rows, in_rows
+from cli.show.text_rows import NARROWEST, columns, hard_rows, wrap_text
 
 TRUST_INDENT, DEEPER = "  ", "      "
 
 
-DANGER = (
-    "With these it could send your keys, and all that the chain reads, to someone else, or run commands without asking."
-)
+DANGER = "These values can send your keys, and all that chain reads, to someone else, or run commands without asking."
 CHOICES = "y trusts the file until it changes; n or Enter continues without it."
 TRUST_QUESTION = "Trust it? [y/N]"
 
-LOCAL = "It is a program with all your permissions, from its start on and whenever one of its tools is called."
-REMOTE = "It receives the input of its tools, and the headers above, if there are any."
-SERVER_CHOICES = "y always starts it here, and n never, until its entry changes; Enter continues without it this time."
+LOCAL = "The server is a program that has all your permissions, from its start on and in each call of its tools."
+REMOTE = "The server receives the input of its tools, and the headers above, if there are any."
+SERVER_CHOICES = "Until the entry changes, y always starts it here, and n never does. Enter skips it this time."
 STARTING = "Start it? [y/N]"
 
 
@@ -38,11 +36,11 @@ TRUST_COMMANDS = "Trust them? [y/N] "
 
 
 def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
-    """Return rows with the keys that the file sets, the danger, and the answers; each at most ``width`` columns."""
+    """Return rows of at most ``width`` columns with the keys that the file sets, the danger, and the answers."""
     width = max(width, NARROWEST)
     head = f"{_on_one_row(str(file))} came with this folder and sets:"
     rows = [row for each in asked for row in _rows_of(each, width)]
-    return [*in_rows(head, width), *rows, *in_rows(DANGER, width), *in_rows(CHOICES, width)]
+    return [*wrap_text(head, width), *rows, *wrap_text(DANGER, width), *wrap_text(CHOICES, width)]
 
 
 def server_question(server: ToolServer, width: int) -> list[str]:
@@ -53,7 +51,7 @@ def server_question(server: ToolServer, width: int) -> list[str]:
     rows = [("is at" if is_remote else "runs", server.target), *server.extras]
     shown = [row for key, value in rows for row in _beside_or_below(_on_one_row(f"{key}:"), _on_one_row(value), width)]
     danger = REMOTE if is_remote else LOCAL
-    return [*in_rows(head, width), *shown, *in_rows(danger, width), *in_rows(SERVER_CHOICES, width)]
+    return [*wrap_text(head, width), *shown, *wrap_text(danger, width), *wrap_text(SERVER_CHOICES, width)]
 
 
 def commands_question(commands: Sequence[UntrustedCommand], width: int) -> list[str]:
@@ -61,20 +59,20 @@ def commands_question(commands: Sequence[UntrustedCommand], width: int) -> list[
     width = max(width, NARROWEST)
     head = f"{_on_one_row(str(commands[0].file.parent))} came with this folder and has the commands:"
     names = ", ".join(f"/{command.name}" for command in commands)
-    return [*in_rows(head, width), *in_rows(f"{TRUST_INDENT}{names}", width), *in_rows(COMMANDS_DANGER, width)]
+    return [*wrap_text(head, width), *wrap_text(f"{TRUST_INDENT}{names}", width), *wrap_text(COMMANDS_DANGER, width)]
 
 
 def declined_rows(left_out: Path, instead: Path | None, width: int) -> list[str]:
-    """Return the row that says which configuration is used when the user did not trust a file.
+    """Return the rows that say which configuration is used when the user did not trust the file ``left_out``.
 
-    ``left_out`` is that file. ``instead`` is the file that is used; ``None`` for the built-in configuration.
+    ``instead`` is the file that is used; ``None`` for the built-in configuration.
     """
     used = "the built-in defaults are" if instead is None else f"{_on_one_row(str(instead))} is"
-    return in_rows(f"{_on_one_row(left_out.name)} is not used; {used}.", max(width, NARROWEST))
+    return wrap_text(f"{_on_one_row(left_out.name)} is not used; {used}.", max(width, NARROWEST))
 
 
 def _rows_of(each: Sensitive, width: int) -> list[str]:
-    """Return the rows of a key and its value. The value is below the key if both do not fit on one row."""
+    """Return the rows of a key and its value. If they do not fit on one row, the value is below the key."""
     key, value = _on_one_row(f"line {each.line}  {each.key}:"), _on_one_row(each.value)
     rows = _beside_or_below(key, value, width)
     for label, text in (("in", each.place), ("leads to", each.leads_to)):
@@ -94,6 +92,6 @@ def _on_one_row(text: str) -> str:
 
 
 def _hanging(text: str, width: int, indent: str) -> list[str]:
-    """Return a text as rows that are cut where they are full. A cut at a space would omit the space."""
+    """Return a text as rows that are cut where they are full, since a cut at a space would omit the space."""
     first, *rest = hard_rows(text, width - len(DEEPER))
     return [indent + first, *(DEEPER + row for row in rest)]

@@ -22,9 +22,9 @@ from cli.show.spacing import ANSWER, COMMAND, THINKING, WORK, Part, Spacing
 from cli.show.text_rows import flat
 
 LEAST_ROWS = 3
-"""The rows of the tail that waiting lines leave to running work, however many lines wait."""
+"""The rows of the tail that are reserved for running work, however many lines wait."""
 SHORT_S = 2.0
-"""A single retry that takes fewer seconds has no row of its own, since a user hardly notices it."""
+"""A single retry that takes fewer seconds has no row, since a user hardly notices such a retry."""
 PLAN = "plan_"
 """The prefix of the tools that change the plan."""
 
@@ -47,9 +47,9 @@ class _RunningCall:
     agent: str = ""
     """The running agent that the call started; empty if there is none."""
     was_stopped: bool = False
-    """Whether the agent that the call started was stopped. Another row shows this."""
+    """Whether the agent that the call started was stopped, which the row of the stop shows."""
     is_shown: bool = False
-    """Whether other rows show the outcome of the call. An error has a row in any case."""
+    """Whether other rows show the outcome of the call, so that only an error needs a row."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class UpdatingRenderer(Renderer):
     _delays_progress = True
 
     def __init__(self, *, color: bool, ascii: bool, width: int = 80, spacing: Spacing | None = None) -> None:
-        """Create a renderer. ``spacing`` is the state of a terminal that shows rows of an earlier session already."""
+        """Create a renderer. Pass the ``spacing`` of the previous renderer if the terminal already shows its rows."""
         super().__init__(color=color, ascii=ascii, width=width, streams=True, collapses=True)
         self.shows_thinking = False
         self._spacing = Spacing() if spacing is None else spacing
@@ -82,12 +82,12 @@ class UpdatingRenderer(Renderer):
         """The waiting lines, by id."""
         self._retries: dict[str, _RetrySeries] = {}
         self._held: tuple[events.Question, RowPlace] | None = None
-        """The question of the last event. It is not shown yet, since the next event may answer it."""
+        """The question of the last event, which is delayed, since the next event may answer it; else ``None``."""
         self._questions: dict[str, events.Question] = {}
         self._notes: dict[str, str] = {}
-        """The outcomes of approvals, for the rows of their calls."""
+        """The outcomes of approvals by the ids of their calls, to be shown in the rows of these calls."""
         self._refused: dict[str, str] = {}
-        """The main arguments of calls that the user denied."""
+        """The names and main arguments of calls that the user denied, by the ids of the calls."""
         self._tasks: tuple[events.TaskView, ...] = ()
 
     def rows(self, event: Event, context: Context | None = None) -> list[str]:
@@ -100,7 +100,7 @@ class UpdatingRenderer(Renderer):
         return shown
 
     def unsettled_rows(self) -> list[str]:
-        """Return the rows that are still unsettled after the last event of the session, and forget them."""
+        """Return and remove the rows that are still unsettled after the last event of the session."""
         unfinished = [row for row in (self._unfinished or "").split("\n") if row]
         work = self._running(0.0, MOST_ROWS)
         work += [row for line in self._lines.values() for row in tail_rows.unsent_line(line, self.place)]
@@ -138,7 +138,7 @@ class UpdatingRenderer(Renderer):
         return self._spaced(self._release_question())
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
-        """Return the rows of the typed slash command (none if it is empty), of its answer, and further ``rows``."""
+        """Return the rows of a typed ``command`` (none if it is empty) and of its answer ``text``, then ``rows``."""
         found = super().answer(command, text, rows)
         self._spacing.set_apart(COMMAND)
         return found
@@ -147,13 +147,13 @@ class UpdatingRenderer(Renderer):
         return self._spacing.rows(parts)
 
     def _running(self, now: float, most: int) -> list[str]:
-        """Return at most ``most`` rows of running calls. A call with a running agent has none: the agent has a row."""
+        """Return at most ``most`` rows of running calls, without calls that started an agent: the agents have rows."""
         return tail_rows.running_calls(
             [call.event for call in self._calls.values() if not call.agent], self.place, now, most
         )
 
     def _release_question(self, event: Event | None = None) -> list[Part]:
-        """Return the rows of the delayed question; none if the event is an answer that did not come from the user."""
+        """Return the rows of the delayed question; none if the event answers the question without asking the user."""
         held, self._held = self._held, None
         if held is None or (isinstance(event, events.Answer) and event.id == held[0].id and event.by != "user"):
             return []
@@ -161,7 +161,7 @@ class UpdatingRenderer(Renderer):
         return self._work(rows(question, place, Context()), place)
 
     def _ended_retries(self, event: Event, place: RowPlace) -> list[str]:
-        """Return the row of a series of retries that this event ends. A single short retry has none."""
+        """Return the row of the series of retries that this event ends, if any. A single short retry has no row."""
         if not isinstance(event, (*_CONTINUES, events.Result, events.Error)):
             return []
         done = self._retries.pop(event.agent, None)
@@ -241,14 +241,14 @@ class UpdatingRenderer(Renderer):
         elif call is not None and (call.was_stopped if event.is_error else call.is_shown):
             settled = []
         else:
-            about = call_rows.subject(event.name, event.input if call is None else call.event.input)
+            about = call_rows.main_argument(event.name, event.input if call is None else call.event.input)
             settled = call_rows.settled_call(event, about, [note] if note else [], place)
         # Omit what the row below says.
         is_twice = bool(said) and any(flat(said[-1]) in row for row in settled)
         return [*progress_rows(said[:-1] if is_twice else said, place), *settled]
 
     def _is_shown_elsewhere(self, event: events.Answer, *, is_own: bool) -> bool:
-        """Record an answer for the row of its call. Return whether the answer then needs no row of its own."""
+        """Record an answer for the row of its call. Return whether the answer has no row. ``is_own``: MAIN asked."""
         question = self._questions.pop(event.id, None)
         if question is None:
             return False
@@ -267,5 +267,5 @@ class UpdatingRenderer(Renderer):
             self._notes[call] = f"{event.id} {words}" if is_users else words
         elif event.decision == "refused" and is_users:  # else its result has the reason, and how to allow the call
             self._notes[call] = words
-            self._refused[call] = call_rows.head(question.name, flat(question.subject))
+            self._refused[call] = call_rows.label(question.name, flat(question.subject))
         return event.decision in ("allowed", "refused")

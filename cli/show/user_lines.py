@@ -29,11 +29,11 @@ _GUIDANCE = {
 }
 
 NO_BREAK = "\xa0"
-"""The space between a sign and its text. It keeps both on one row."""
+"""The space between a sign and its text, which keeps the sign and the start of the text on one row."""
 
 
 def query(text: str) -> str:
-    """Return a query in full. Of piped input, return only the number of lines."""
+    """Return a query in full, but with the number of lines of piped input instead of these lines."""
     asked, begin, piped = text.partition(STDIN_BEGIN)
     if not begin or not piped.endswith(STDIN_END):
         return as_typed(text)
@@ -42,7 +42,7 @@ def query(text: str) -> str:
 
 
 def job_end_text(text: str, sign: Sign) -> str:
-    """Shorten the text that reports the end of a job to the job's status and the first row of its command."""
+    """Shorten ``text``, which reports the end of a job, to the job's status and the first row of its command."""
     return f" {sign('·')} ".join(text.split("\n")[:2])
 
 
@@ -72,7 +72,7 @@ def readdressed_spans(event: events.LineQueued, sign: Sign) -> list[Span]:
 
 
 def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) -> list[Span]:
-    """Return the row of a delivery. ``last_tool`` is the last tool before it in this iteration; empty if none ran."""
+    """Return the row of a delivery. ``last_tool`` is the last tool called in this iteration; empty if none was."""
     where = phrases.delivery_in_row(event.point, flat(last_tool))
     spans: list[Span] = [("bold", f"[{_banner(event, sign)}]"), ("", f" {_beginning(event.message, sign)} ")]
     if event.tools_skipped:
@@ -119,9 +119,9 @@ def _guidance(event: events.LineQueued, sign: Sign, most: int | None = None) -> 
 
 
 def settled_parts(event: events.Receipt) -> tuple[str, str, str] | None:
-    """Return the sign, the words before the text, and the style of a line that did not reach the model.
+    """Return the sign, the words before the text, and the style for a line that did not reach the model.
 
-    Return ``None`` for any other receipt.
+    Return ``None`` for a receipt whose outcome other events already show, such as a delivery.
     """
     words = flat(phrases.describe_receipt(event))
     if not words:
@@ -135,12 +135,12 @@ def settled_parts(event: events.Receipt) -> tuple[str, str, str] | None:
 
 
 def as_typed(text: str) -> str:
-    """Return a text without blank rows around it. Its line ends and leading spaces stay."""
+    """Return a text without blank rows at its start and end. Its line ends and leading spaces stay."""
     return sanitize(text).strip("\n").rstrip()
 
 
 def fold(text: str, width: int) -> str:
-    """Shorten a long text to one row, as the editor folds a long paste. Piped input at its end is not changed."""
+    """Shorten a long text to one row, as the editor does with a long paste. Piped input at the end is not changed."""
     typed, *piped = text.partition(STDIN_BEGIN)
     typed = as_typed(typed)
     if row_count(typed, width) > LONGEST_SHOWN:
@@ -149,7 +149,7 @@ def fold(text: str, width: int) -> str:
 
 
 def one_row(text: str) -> str:
-    """Return a text on one row. The leading space that makes it verbatim stays."""
+    """Return a text on one row. A leading space, which makes a line verbatim, stays."""
     return (" " if text.startswith(" ") else "") + flat(text)
 
 

@@ -19,7 +19,7 @@ from cli.acp.opener import SessionOpener
 from cli.acp.wire import MAX_RPC_ROW, Wire
 from cli.arguments import read_mode, read_settings, read_state, read_traces
 from cli.command_output import write
-from cli.ending import code_of, leaving_at_signal
+from cli.ending import exit_code_of, leaving_at_signal
 from cli.input.stdin import Lines
 from cli.outbox import ROOM, Outbox
 from cli.writing import write_all
@@ -82,7 +82,7 @@ class _EditorProcess:
             with trio.move_on_after(UPDATES_GRACE_S):
                 await self._rows.wait_empty()
                 await self._notes.wait_empty()
-        return int(self._has_failed) if self._signal is None else code_of(self._signal)
+        return int(self._has_failed) if self._signal is None else exit_code_of(self._signal)
 
     def _notify(self, note: str) -> None:
         """Queue a note for standard error without blocking. Drop the note if too many are queued."""

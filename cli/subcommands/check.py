@@ -34,7 +34,7 @@ from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, SessionError, UserError
 from chain.session.exit_codes import WRONG_USAGE
 from chain.text.wording import pluralize
-from cli.arguments import read_settings, whole_path
+from cli.arguments import absolute_path, read_settings
 from cli.command_output import show
 from cli.show.text_rows import flat
 
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Check the configuration, and the service and servers that it names. Return the exit code."""
     settings, state = read_settings(args), state_folder(os.environ)
     store = open_store(state, "" if settings.untrusted_values else settings.state)
-    where = whole_path(args.workspace)
+    where = absolute_path(args.workspace)
     servers = partial(trio.run, check_servers, settings, where.resolve(), state, args.mcp)
     commands = find_commands(settings, where, state)
     rows, is_good = check(

@@ -13,7 +13,7 @@ import shlex
 from chain.app.sessions import FileStore, resumable_sessions
 from chain.config.load import state_folder
 from chain.errors import UserError
-from cli.arguments import one_word, read_settings, whole_path
+from cli.arguments import absolute_path, one_word, read_settings
 from cli.command_output import report_write_error, write
 from cli.options import CHOICES, COMMANDS, parser_of
 from cli.subcommands.help import TOPICS
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
             raise UserError("chain completion needs a shell: bash, zsh or fish")
         case "ids":
             store = FileStore(state_folder(os.environ))
-            text = "".join(f"{each.id}\n" for each in resumable_sessions(store, whole_path(None)))
+            text = "".join(f"{each.id}\n" for each in resumable_sessions(store, absolute_path(None)))
         case "models":
             text = "".join(f"{name}\n" for name in read_settings(args).model_names)
         case shell if shell in SHELLS:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from chain.errors import UserError, did_you_mean
-from cli.command_output import for_terminal, show, show_pages, terminal_style
+from cli.command_output import convert_for_terminal, show, show_pages, terminal_style
 
 FOLDER = Path(__file__).parent.parent / "help"
 
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """Show a topic, or the list of them. Return the exit code."""
     if not args.words:
         return show(args, index())
-    source = for_terminal(args, read_topic(" ".join(args.words)))
+    source = convert_for_terminal(args, read_topic(" ".join(args.words)))
     color, ascii, width = terminal_style(args, fd=1)
     if not color:
         return show_pages(source.splitlines())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from chain.config.load import state_folder
 from chain.errors import UserError
-from cli.arguments import read_state, whole_path
+from cli.arguments import absolute_path, read_state
 from cli.command_output import fail, report_write_error
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def connect_to_session(
     ``UserError`` if no session is found, or if ``needs_state`` is set without the address of a Redis.
     """
     address = read_state(args)
-    workspace = Path("/") if args.session else whole_path(args.workspace)  # --session names one of any workspace
+    workspace = Path("/") if args.session else absolute_path(args.workspace)  # --session names one of any workspace
     if needs_state and not address:
         raise UserError(f"{needs_state} needs --state; see chain help machines")
     try:

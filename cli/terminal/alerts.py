@@ -9,12 +9,12 @@ from chain.text.phrases import describe_status, was_stopped
 from chain.text.wording import MAIN
 
 LONG_S = 10.0
-"""The end of a run that took more seconds than this rings: the user has probably looked away."""
+"""The bell rings at the end of a run that took more seconds than this: the user has probably looked away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A change of the window's title, and whether to ring the bell. An empty title restores the plain one."""
+    """A change of the window's title, and whether to ring the bell. An empty title restores the plain title."""
 
     title: str = ""
     rings: bool = False

@@ -23,10 +23,10 @@ from chain.errors import UserError
 from chain.text.wording import FILE_BEGIN
 
 CLIPBOARD_S = 5.0
-"""Seconds to read the clipboard: the program that owns it may not answer."""
+"""The time limit, in seconds, to read the clipboard: the program that owns the clipboard may not answer."""
 
 FILE_S = 5.0
-"""Seconds to read a file: its disk may not answer."""
+"""The time limit, in seconds, to read a file: the disk may not answer."""
 
 PASTE_PATIENCE_S = 0.1
 """Seconds that a paste may be delayed to check whether it is the path of a file."""
@@ -64,7 +64,7 @@ class Attachment:
 
 
 class Attachments:
-    """The attachments of one session. Each has a label of its own."""
+    """The attachments of one session. No two attachments have the same label."""
 
     def __init__(self) -> None:
         self._by_label: dict[str, Attachment] = {}
@@ -103,7 +103,7 @@ class Attachments:
         return self._add(self._free_label(path), f"{len(text):,} characters", path=str(path), text=text)
 
     def expand(self, line: str) -> tuple[str, list[tuple[str, bytes]]]:
-        """Return a line with the texts of the files that it labels, and the images that it labels, with their names."""
+        """Return a line with the texts of the files whose labels it contains, and the images labelled in it."""
         found = [each for each in self._by_label.values() if each.label in line]
         files = [f'{FILE_BEGIN}{each.path}">\n{each.text}\n</file>' for each in found if not each.image]
         # A returned line already contains the texts of its files.
@@ -116,7 +116,7 @@ class Attachments:
         return added
 
     def _free_label(self, path: Path) -> str:
-        """Return the label of a file: its name in brackets, with a number if another file has that label already."""
+        """Return the label of a file: its name in brackets, with a number if another file has this label already."""
         name, number = "".join(c if c.isprintable() else "?" for c in path.name), 1
         label = f"[{name}]"
         while label in self._by_label and self._by_label[label].path != str(path):
@@ -126,7 +126,7 @@ class Attachments:
 
 
 async def read_clipboard(environ: Mapping[str, str]) -> bytes:
-    """Return the image in the clipboard, empty if there is none. Raise ``UserError`` if it cannot be read in time."""
+    """Return the image in the clipboard; empty if there is none. Raise ``UserError`` if it cannot be read."""
     found = [argv for argv in CLIPBOARD_PROGRAMS if shutil.which(argv[0], path=environ.get("PATH"))]
     if not found:
         raise UserError("install wl-paste (Wayland), xclip (X11) or pngpaste (macOS) to attach images")
@@ -140,7 +140,7 @@ async def read_clipboard(environ: Mapping[str, str]) -> bytes:
 
 
 async def _output_of(argv: Sequence[str], environ: Mapping[str, str]) -> bytes:
-    """Return the output of a program; empty if it fails. Stop reading after slightly more than ``MAX_IMAGE`` bytes."""
+    """Return the output of a program; empty if the program fails. Read little more than ``MAX_IMAGE`` bytes."""
     try:
         process = await trio.lowlevel.open_process(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ
@@ -165,7 +165,7 @@ async def _output_of(argv: Sequence[str], environ: Mapping[str, str]) -> bytes:
 
 
 def outside_path(pasted: str, roots: Sequence[Path], patience: float = PASTE_PATIENCE_S) -> Path | None:
-    """Return the path in a pasted text if it names an existing file outside the ``roots``; else ``None``.
+    """Return the path of an existing file outside the folders ``roots`` if a pasted text names one; else ``None``.
 
     Terminals write the path of a dropped file in quotes, with backslashes, or as a ``file:`` address. If the disk does
     not answer within ``patience`` seconds, return ``None``.

@@ -32,7 +32,7 @@ class _OpenChain:
 
 
 class OpenSessions:
-    """The chains that this program has open, each in a task of its own with a side door."""
+    """The open chains of this program. Each runs in a task of its own, and may have a side door for other processes."""
 
     def __init__(self, nursery: trio.Nursery, settings: Settings, open_chain: OpenChain, open_door: OpenDoor) -> None:
         self._nursery = nursery
@@ -42,9 +42,9 @@ class OpenSessions:
         self._opened: dict[Chain, _OpenChain] = {}
 
     async def open(self, model: str, *, plan: Iterable[Task] = (), resume: str = "", mode: Mode | None = None) -> Chain:
-        """Open a new session with a plan, or the stored session with the id ``resume``. Return its chain.
+        """Open a new session with a plan, or if ``resume`` is given, the stored session with this id. Return its chain.
 
-        ``mode`` is the mode to switch to, ``None`` for the session's own. Raise ``UserError`` if opening fails.
+        ``mode`` is the mode to use; ``None`` keeps the session's own mode. Raise ``UserError`` if opening fails.
         """
         definition = self._settings.model(model)
         asked = build_model(definition, interactive=True)

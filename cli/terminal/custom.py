@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 UNTRUSTED = "{} came with this folder, and you have not trusted its present content; start chain again to review it."
 FindCustom: TypeAlias = Callable[[Collection[str]], FoundCommands]
-"""A function that reads the custom commands, such as ``find_commands``. Its argument is the names of built-in ones."""
+"""A function that reads the custom commands. Its argument is the reserved names of the built-in commands."""
 
 NO_DESCRIPTION, NO_DESCRIPTION_HERE = "a custom command", "a command of this folder"
 
 
 class CustomCommands:
-    """The custom commands of one session. ``find`` reads their files."""
+    """The custom commands of one session. The function ``find`` reads the files of all commands."""
 
     def __init__(self, chain: Chain, settings: Settings, find: Callable[[], FoundCommands], origin: Origin) -> None:
         self._chain = chain
@@ -30,9 +30,9 @@ class CustomCommands:
         self._find = find
         self._origin = origin
         self._models: dict[str, Model] = {}
-        """The models that commands name, by the names of their definitions. The chain closes them."""
+        """The models that commands name, by the names of their definitions. The chain closes these models."""
         self.attach: Callable[[str], tuple[str, Sequence[tuple[str, bytes]]]] = lambda text: (text, ())
-        """A function that finds the attachments of a text: ``Attachments.expand``."""
+        """A function that adds the attachments of a text, such as ``Attachments.expand``; by default it adds none."""
         self.found = find()
 
     def refresh(self) -> None:
@@ -55,7 +55,7 @@ class CustomCommands:
     def find(self, name: str) -> CustomCommand | None:
         """Return the command of this name, read again from its file; ``None`` if there is none.
 
-        Raise ``UserError`` if its content is not trusted, or if its file cannot be used.
+        Raise ``UserError`` if the command's content is not trusted, or if its file cannot be used.
         """
         folded = name.removeprefix("/").casefold()
         self.refresh()
@@ -67,7 +67,7 @@ class CustomCommands:
         return command
 
     def submit(self, command: CustomCommand, arguments: str) -> tuple[bool, str]:
-        """Submit the text of a command. Return whether it was accepted, and a sentence to show, which may be empty.
+        """Submit the text of a command. Return whether the text was accepted, and a sentence to show, or "".
 
         Raise ``UserError`` if the text is empty or the command's model cannot be used.
         """

@@ -32,11 +32,11 @@ class TerminalStyle:
 class Invocation:
     """The parameters of a terminal session.
 
-    ``state`` is the folder of the journals, and ``traces`` that of the debug traces, if any. ``tools`` are added to the
-    configured tools, and are iterated once, after the prompt is shown. ``tour`` comments on a demonstration, which is
-    not stored. ``mode`` is the mode of the first session; ``None`` keeps the session's own. ``store`` contains the
-    sessions; ``None`` stores them in ``state``. ``is_kept``: the store outlives the process. ``add_dirs`` are
-    directories that tools may use besides the workspace.
+    ``state`` is the folder of the journals. ``traces`` is the folder of the debug traces; ``None`` writes none.
+    ``tools`` are added to the configured tools, and are iterated once, after the prompt is shown. ``tour`` comments on
+    a demonstration, which is not stored. ``mode`` is the mode of the first session; ``None`` keeps that session's mode.
+    ``store`` contains the sessions; ``None`` stores them in ``state``. ``is_kept``: the store outlives the process.
+    ``add_dirs`` are directories that tools may use besides the workspace.
     """
 
     settings: Settings

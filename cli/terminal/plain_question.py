@@ -19,11 +19,11 @@ from cli.ending import at_immediate_exit
 from cli.screen import tty
 from cli.show import trust_rows
 from cli.show.session_list import resolve_choice, session_rows
-from cli.show.text_rows import NARROWEST, in_rows
+from cli.show.text_rows import NARROWEST, wrap_text
 from cli.writing import try_to_write
 
 QUESTION_ROWS = 4
-"""Rows reserved below the list of sessions: the number of older sessions, the question, and the answer."""
+"""The rows below the list of sessions that are reserved for a count of older sessions, the question and the answer."""
 
 _KEYS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~])")
 """The sequences of keys such as the arrows, which are ignored in an answer."""
@@ -31,8 +31,8 @@ _KEYS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~])")
 WHICH_SESSION = "Resume which session? (number or part of an id, Enter to cancel)"
 
 
-def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str | None:
-    """Ask which session to resume. Return its id, or ``None`` after Enter. Raise ``UserError`` if there is none."""
+def ask_which_session(state: Path, address: str, workspace: Path, *, ascii: bool) -> str | None:
+    """Ask which session to resume. Return its id, or ``None`` after Enter. Raise ``UserError`` without any session."""
     from chain.app import sessions  # imported late, since questions of trust do not need it
 
     here = workspace.resolve()
@@ -60,7 +60,7 @@ def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str
 def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool | None, bytes]:
     """Ask whether to trust the configuration file. Return the answer, and the bytes typed before the question.
 
-    The answer is ``None`` for Enter. The bytes are for the editor.
+    The answer is ``None`` for Enter. The caller passes the bytes to the editor.
     """
     assert settings.file is not None
     rows = trust_rows.question(settings.file, settings.untrusted_values, tty.size()[0])
@@ -68,12 +68,12 @@ def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool | None, byte
 
 
 def ask_for_server(server: ToolServer, *, ascii: bool) -> tuple[bool | None, bytes]:
-    """Ask whether a server of the workspace may start. Return the same as ``ask_for_trust``."""
+    """Ask whether a server of the workspace may start. Return an answer and bytes, as ``ask_for_trust`` does."""
     return _ask_yes_or_no(trust_rows.server_question(server, tty.size()[0]), trust_rows.STARTING, ascii=ascii)
 
 
 def ask_for_commands(commands: Sequence[UntrustedCommand], *, ascii: bool) -> tuple[bool | None, bytes]:
-    """Ask whether to trust the commands of the workspace. Return the same as ``ask_for_trust``."""
+    """Ask whether to trust the workspace's commands. Return an answer and bytes, as ``ask_for_trust`` does."""
     rows = trust_rows.commands_question(commands, tty.size()[0])
     return _ask_yes_or_no(rows, trust_rows.TRUST_COMMANDS, ascii=ascii)
 
@@ -99,7 +99,7 @@ def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
 
 def say(text: str, *, ascii: bool) -> None:
     """Print a sentence, wrapped to the terminal's width."""
-    _show(in_rows(text, max(tty.size()[0], NARROWEST)), ascii=ascii)
+    _show(wrap_text(text, max(tty.size()[0], NARROWEST)), ascii=ascii)
 
 
 def _show(rows: Sequence[str], *, ascii: bool) -> None:
@@ -118,7 +118,7 @@ def _ask(question: str) -> str | None:
         suppress(OSError),
         tty.interruptible_input() as wait,
     ):
-        try_to_write(1, "\n".join(in_rows(question, max(tty.size()[0] - 1, NARROWEST))) + " ")
+        try_to_write(1, "\n".join(wrap_text(question, max(tty.size()[0] - 1, NARROWEST))) + " ")
         while not line.endswith(b"\n"):
             wait()
             if not (piece := os.read(0, 4096)):

@@ -33,7 +33,7 @@ from cli.input.sender import NO_ROOM, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Choice, Screen
 from cli.show.session_list import resumption_rows
-from cli.show.text_rows import in_rows
+from cli.show.text_rows import wrap_text
 from cli.show.toolbar import ToolbarPart
 from cli.terminal.alerts import Alerts
 from cli.terminal.chains import OpenSessions
@@ -114,7 +114,7 @@ class _Program:
         style: TerminalStyle,
         invocation: Invocation,
     ) -> None:
-        """Create the program for its first ``chain``, which was opened with the model of this name."""
+        """Create the program for its first ``chain``, which was opened with the model named ``model``."""
         self._open_sessions = open_sessions
         self._screen = screen
         alerts = Alerts() if invocation.settings.notify == "bell" else None
@@ -135,9 +135,9 @@ class _Program:
         self._has_finished = False
         self._was_signalled = False
         self._interrupted_at = self._hinted_at = -math.inf
-        """The times of the last Ctrl-C that interrupted a run, and of the last hint that Ctrl-C exits."""
+        """The time of the last Ctrl-C that interrupted a run, and the time of the last hint that Ctrl-C exits."""
         self._escaped_at = -math.inf
-        """The time of an Esc at an empty prompt with nothing to interrupt."""
+        """The time of an Esc at an empty prompt with no run to interrupt, which may be the first of a double press."""
         self._unsent: list[str] = []
 
     async def run(self, signals: AsyncIterator[int], notes: Sequence[str] = ()) -> int:
@@ -177,12 +177,12 @@ class _Program:
         session.notify([*self._open_sessions.notes(chain), *commands.custom.found.faults])
         return session
 
-    def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
+    def accept(self, text: str, *, question_id: str = "", again: bool = False) -> Acceptance:
         # A key pressed after a line does not count as the second press.
         self._interrupted_at = self._hinted_at = self._escaped_at = -math.inf
         if self._is_leaving or self._requested is not None:
             return "later"
-        return self._session.accept(text, at=at, again=again)
+        return self._session.accept(text, question_id=question_id, again=again)
 
     async def wait_ready(self) -> None:
         while self._requested is not None:
@@ -199,9 +199,9 @@ class _Program:
             self._escaped_at = now
 
     def on_ctrl_c(self, *, has_text: bool) -> bool:
-        """Interrupt the run; if none is active, clear the line; if the line is empty, hint how to exit.
+        """Interrupt the run. If no run is active, clear the line, or if the line is empty, show how to exit.
 
-        A second Ctrl-C soon after the hint exits. Return whether to clear the line.
+        A second Ctrl-C soon after this hint exits. Return whether the caller must clear the line.
         """
         if self._is_leaving:
             self._exit_at_once(INTERRUPTED_CODE)
@@ -258,8 +258,8 @@ class _Program:
     def target(self, typed: str) -> str:
         return self._session.target(typed)
 
-    def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
-        return self._session.toolbar(width, typed, at, others, keys)
+    def toolbar(self, width: int, typed: str, question_id: str, lines_before: int, keys: str) -> Sequence[ToolbarPart]:
+        return self._session.toolbar(width, typed, question_id, lines_before, keys)
 
     def give_back(self, text: str) -> None:
         self._screen.give_back(text)
@@ -292,7 +292,7 @@ class _Program:
             self._screen.refresh()
 
     async def _switch(self, command: str, answer: CommandAnswer) -> None:
-        """Switch to another session. If it cannot be opened, continue with the current one."""
+        """Switch to the session ``answer.opening``. If it cannot be opened, continue with the current session."""
         before, opening, chain = self._session, answer.opening, None
         assert opening is not None
         model = before.commands.model
@@ -381,9 +381,9 @@ class _Program:
 
     @property
     def _farewell(self) -> list[str]:
-        """The rows on how to resume the stored sessions of this program, the latest session last."""
+        """The rows that say how to resume the stored sessions of this program, the latest session last."""
         if (tour := self._invocation.tour) is not None:
-            return in_rows(tour.farewell, self._screen.width)
+            return wrap_text(tour.farewell, self._screen.width)
         if not self._invocation.is_kept:
             return []
         return [row for id in self._used_ids for row in resumption_rows(id, self._screen.width)]

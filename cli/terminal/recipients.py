@@ -12,13 +12,13 @@ from cli.input.address import unfinished_address
 from cli.show.toolbar import Recipient
 
 LONGEST_PREFIX = 200
-"""Characters that are parsed at every key to recognise a plan command or a follow-up."""
+"""How many characters are parsed at every key, to recognise a plan command or a follow-up."""
 
 
 class Recipients:
     """A snapshot of the agents and their waiting lines, for the toolbar.
 
-    Call ``update`` in trio's thread. Any thread may call the other methods.
+    Only trio's thread may call ``update``. Any thread may call the other methods.
     """
 
     def __init__(self, chain: Chain) -> None:
@@ -36,7 +36,7 @@ class Recipients:
         return sum(self._snapshot[1].values())
 
     def find(self, typed: str) -> Recipient:
-        """Return the recipient of a typed text. The start of an address without the name of an agent is plain text."""
+        """Return the recipient of a typed text. An unfinished address without an agent's name counts as plain text."""
         target, waiting = self._snapshot
         name, text = unfinished_address(typed)
         found = next((agent for agent in waiting if agent.casefold() == name.casefold()), "")
@@ -54,9 +54,9 @@ def waiting_by_agent(chain: Chain) -> dict[str, int]:
 
 
 def take_back(chain: Chain, id: str, reason: str) -> str:
-    """Drop a waiting line and return its text, with an address if it would otherwise go to another agent.
+    """Drop a waiting line and return its text, with an address if the line would otherwise go to another agent.
 
-    Raise ``UserError`` if the line no longer waits.
+    ``reason`` is shown in the line's receipt. Raise ``UserError`` if the line no longer waits.
     """
     accepted = chain.lines.find(id)
     text = chain.lines.drop(accepted.id, reason)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from chain.events import Origin, Question
 
 MOST_SESSIONS = 10
-"""Sessions that ``/resume`` shows: more would fill the screen. ``chain sessions list`` shows all."""
+"""The maximum number of sessions that ``/resume`` shows. ``chain sessions list`` shows all sessions."""
 TAKEN_BACK = "taken back to edit"
 DEFAULT_WIDTH = 80
 """The default width of answers, in columns."""
@@ -50,12 +50,12 @@ DEFAULT_WIDTH = 80
 _SWITCH = ("on", "off")
 _PLAN_VERBS = ("add ", "complete ", "fail ", "list", "clear")
 _LINE_STARTS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer ", "context: ", "then: ")
-"""Starts of lines that are offered as completions. Stop phrases are offered last, so that none comes first."""
+"""Starts of lines that are offered as completions, before the stop phrases, so that no stop phrase comes first."""
 
 ALL_JOBS = "all"
 """The argument of ``/kill`` that ends all jobs."""
 EFFORTS, DEFAULT_EFFORT = ("low", "medium", "high", "max"), "default"
-"""Completions of ``/effort``. Other levels are also sent to the model's service, which may refuse them."""
+"""Completions of ``/effort``. A user may name other levels, which the model's service may refuse."""
 
 CLEAN = "--clean"
 """The argument of ``/new`` that drops the plan."""
@@ -64,7 +64,7 @@ CHOOSE = "/resume 1 resumes the first; the start or end of an id works too."
 
 @dataclass(frozen=True, slots=True)
 class NextSession:
-    """The session to switch to: the stored one with the id ``resume``, or a new one with ``plan``."""
+    """The session to switch to: the stored session with the id ``resume``, or if that is empty, one with ``plan``."""
 
     plan: tuple[Task, ...] = ()
     resume: str = ""
@@ -74,9 +74,9 @@ class NextSession:
 class CommandAnswer:
     """The answer to a command: ``text`` to show, ``edit`` to put into the editor, ``copies`` for the clipboard.
 
-    ``is_rejected``: the command was not understood and stays in the editor. ``question`` is to be shown with its whole
-    preview, and ``agent`` with its transcript. ``thinking``: thoughts are to be shown in full; ``None`` changes
-    nothing. ``opening`` is a session to switch to before ``text`` is shown.
+    ``is_rejected``: the command was not understood and stays in the editor. ``question``: show its whole preview.
+    ``agent``: show the transcript of this agent. ``thinking``: show thoughts in full, or else as one row; ``None``
+    changes nothing. ``quit``: exit. ``opening``: switch to this session, then show ``text``.
     """
 
     text: str = ""
@@ -92,10 +92,10 @@ class CommandAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """A command, whose argument is one word, or any text if ``takes_text``. ``argument`` is the syntax shown for it.
+    """A command, whose argument is one word, or any text if ``takes_text``. ``about`` is its description.
 
-    ``arguments`` returns completions of the argument. ``run`` returns an answer, or rows to show. A command that
-    ``needs_terminal`` is not offered in a code editor.
+    ``argument`` is the syntax of the argument, empty for none, and ``arguments`` returns its completions. ``run``
+    returns an answer, or rows to show. A command that ``needs_terminal`` is not offered in a code editor.
     """
 
     about: str
@@ -113,9 +113,9 @@ class _CommandError(Exception):
 class Commands:
     """The slash commands of one chain. Call the methods in trio's thread, except those that say otherwise.
 
-    ``model`` names the definition of the chain's model; ``None`` is the configured one. ``origin`` is that of the
-    user's lines. ``screen`` is the terminal that shows the answers, if any. ``store`` contains the sessions that
-    ``/resume`` offers, if any.
+    ``model`` names the definition of the chain's model; ``None`` is the configured model. ``origin`` is the origin of
+    the user's lines. ``screen`` is the terminal that shows the answers, if any. ``store`` contains the sessions that
+    ``/resume`` offers; ``None`` offers none.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Commands:
         self._width = DEFAULT_WIDTH
         self.files = FileNames(chain.workspace, lambda: tuple(chain.state.added_directories))
         self._listed: list[Summary] = []
-        """The sessions that ``/resume`` has listed last. ``/resume N`` selects one by its number in this list."""
+        """The sessions that the last ``/resume`` has listed. ``/resume N`` selects session number N of this list."""
 
         def shows(rows: Callable[[Chain, int], Sequence[str]]) -> Callable[[str], Sequence[str]]:
             return lambda _: rows(chain, self._width)
@@ -228,7 +228,7 @@ class Commands:
         return len(name) > 1 and is_command(text) and name.casefold() not in known and os.path.lexists(name)
 
     def menu(self, text: str) -> list[Choice]:
-        """Return the commands or files that complete ``text``, for the menu. Any thread may call it."""
+        """Return the commands or files that complete ``text``, for the menu. Any thread may call this method."""
         # A command ends with a space, since prompt_toolkit drops a completion that equals the typed text.
         if not is_command(text):
             before, names = self.files.complete_name(text)
@@ -241,7 +241,7 @@ class Commands:
         return found + [Choice(f"{n} ", n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
 
     def _names(self) -> list[str]:
-        """Return the names of the commands, without those about servers or jobs if there is none."""
+        """Return the names of the commands, without those about servers or jobs if there are no servers or no jobs."""
         has = {"/mcp": self._chain.servers, **dict.fromkeys(("/jobs", "/kill"), self._chain.jobs.views)}
         return [name for name in self._commands if has.get(name, True)]
 
@@ -311,7 +311,7 @@ class Commands:
     def _do_compact(self, focus: str) -> CommandAnswer:
         is_running = self._chain.is_running
         self._chain.runs.compact(focus)
-        return CommandAnswer("At the next safe point." if is_running else "")
+        return CommandAnswer("The conversation is compacted at the next safe point." if is_running else "")
 
     def _do_undo(self, argument: str) -> CommandAnswer:
         count, *more = argument.split() if argument[:1].isdecimal() else ["1", *argument.split()]
@@ -534,10 +534,13 @@ def _effort_in_words(asked: str, own: object) -> str:
     return f"Effort: {present}. {change}"
 
 
-def _one_of(names: Iterable[str], typed: str, what: str) -> str:
-    """Return the name that equals ``typed`` except for case; empty if nothing was typed. Raise ``_CommandError``."""
+def _one_of(names: Iterable[str], typed: str, kind: str) -> str:
+    """Return the name that equals ``typed`` except for case; empty if nothing was typed.
+
+    Raise ``_CommandError`` if no name does. Its message calls the named things ``kind``.
+    """
     found = next((name for name in names if name.casefold() == typed.casefold()), "")
     if typed and not found:
         known = flat(", ".join(names))
-        raise _CommandError(f"there is no {what} {flat(typed)[:40]}{f'; the {what}s are {known}' if known else ''}")
+        raise _CommandError(f"there is no {kind} {flat(typed)[:40]}{f'; the {kind}s are {known}' if known else ''}")
     return found

@@ -22,7 +22,7 @@ def run_at_terminal(
     ascii: bool,
     updates_rows: bool = True,
 ) -> int:
-    """Show a prompt, call ``prepare``, serve the user, and return the exit code. Raise what ``prepare`` raises.
+    """Show a prompt, call ``prepare``, serve the user, and return the exit code. Errors of ``prepare`` are passed on.
 
     ``typed`` contains the keys pressed before the call. ``updates_rows``: shown rows may be updated in place.
     """

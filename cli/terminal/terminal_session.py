@@ -44,19 +44,19 @@ from cli.terminal.slash import TAKEN_BACK, CommandAnswer, Commands
 _THREADS = Threads("imports")
 
 CONTINUE_QUERY = "Continue."
-"""The query of a run that continues after a run used all its iterations."""
+"""The query of a run that continues the work of a run that has used all its iterations."""
 
 _MAKES_ROOM = (events.UserInterruption, events.RunStarted, events.Result)
 
 QUIET_S = 0.5
-"""Seconds that an exit waits for a cancelled tool before it shows a message."""
+"""The seconds that an exit waits for a cancelled tool before the user gets a message."""
 
 SHOWING_S = 1.0
-"""Seconds that an exit waits until the last rows are shown: the terminal may no longer be read."""
+"""The maximum seconds that an exit waits until the last rows are shown: the terminal may no longer be read."""
 
 
 class SessionOwner(Protocol):
-    """The program that shows a session, as the session calls it."""
+    """The methods of the program that a session calls."""
 
     def give_back(self, text: str) -> None:
         """Put an undelivered line back into the editor."""
@@ -69,7 +69,7 @@ class SessionOwner(Protocol):
 
 
 class TerminalSession:
-    """A session and its view. Call all methods in trio's thread, except those that say otherwise."""
+    """A session and its view. Only trio's thread may call the methods, except those that say otherwise."""
 
     def __init__(self, chain: Chain, commands: Commands, owner: SessionOwner, display: Display) -> None:
         self.chain = chain
@@ -90,7 +90,7 @@ class TerminalSession:
         """Protects the toolbar, which the editor's thread reads."""
         self._recipients = Recipients(chain)
         self._shown_notes: set[str] = set()
-        """The notes shown before the first event, some of which a resumed session repeats."""
+        """The notes shown before the first event. A resumed session does not show them twice."""
         self._feed = chain.feed()
         self._answerer = chain.answering()
         self._run_started = Wakeup()
@@ -98,7 +98,7 @@ class TerminalSession:
         self._now = time.time()
         """The time of the last drawing, which the rows and the toolbar show."""
         self._last_refusal = ("", "")
-        """The last refused line and the reason, so that a repetition is not shown; empty when there is room again."""
+        """The last refused line and the reason, which are shown once; empty when the queue has room again."""
         self._answered_ids: set[str] = set()
         """The ids of lines that are answered already, so that their receipts are not shown."""
         self._tasks: trio.Nursery | None = None
@@ -142,7 +142,7 @@ class TerminalSession:
         self._answerer.close()
 
     def welcome(self, text: str, *, command: str = "") -> None:
-        """Show the earlier rows of a resumed session, then the command that opened the session, and a text."""
+        """Show the past events of a resumed session, then the ``command`` that opened the session, and a ``text``."""
         resumed = self.chain.resumed
         if resumed is None:
             self.print(text, command=command)
@@ -187,20 +187,20 @@ class TerminalSession:
         ]
 
     def start(self, query: str) -> None:
-        """Start a run with a query, which is not parsed as a line. If it is refused, put it back into the editor."""
+        """Start a run with a query, which is not parsed as a line. If the query is refused, put it into the editor."""
         if not self.report(self.chain.start(query), query):
             self._screen.give_back(query)
 
-    def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
+    def accept(self, text: str, *, question_id: str = "", again: bool = False) -> Acceptance:
         """Submit a line, and return what the editor does with it.
 
-        The line answers ``at``, the question that was open when the user began to type, unless it is a command, a stop
-        or a line with ``!``. A blank line sends the waiting lines; if there are none, it continues a run that has used
-        all its iterations. While no run is active, a line with ``!`` is refused, unless it was returned and is sent
-        ``again``.
+        A line answers the question ``question_id``, which was open when the user began to type, if there is one.
+        Commands, stops and lines with ``!`` never answer a question. A blank line sends the waiting lines; if there are
+        none, a blank line continues a run that has used all its iterations. While no run is active, a line with ``!``
+        is refused, unless it was returned earlier and is sent ``again``.
         """
-        if at and answers_question(text):
-            return self._answer(at, text)
+        if question_id and answers_question(text):
+            return self._answer(question_id, text)
         if not text.strip():
             if not self.chain.runs.start_waiting() and self.chain.state.is_at_limit and not self.chain.is_running:
                 self.start(CONTINUE_QUERY)
@@ -233,7 +233,7 @@ class TerminalSession:
         if not text.strip():
             return "accepted"
         asked = self._toolbar.asked
-        if asked is not None and asked.id == question and (how := question_rows.unclear(asked, text)):
+        if asked is not None and asked.id == question and (how := question_rows.warning(asked, text)):
             self.print(how, command=text)
             return "replace" if " " in text.strip() else "accepted"
         if self.chain.answer(question, text).what == "answered":
@@ -260,7 +260,7 @@ class TerminalSession:
         self._start_attaching(lambda: self._attachments.attach_clipboard(os.environ))
 
     def outside_path(self, pasted: str) -> str:
-        """Return the path in a pasted text of a file outside the tools' folders, or "". Any thread may call it."""
+        """Return the path of a file outside the tools' folders that a pasted text names, or "". For any thread."""
         path = outside_path(pasted, (self.chain.workspace, *self.chain.state.added_directories))
         return "" if path is None else str(path)
 
@@ -292,7 +292,7 @@ class TerminalSession:
         return text
 
     def report(self, answer: SubmitResult, text: str, to: str = "") -> bool:
-        """Show the chain's answer to a line for ``to``, if no event shows it. Return whether it was accepted."""
+        """Show the answer to a line for the agent ``to``, unless an event shows it. Return whether it was accepted."""
         self._update_queue()
         match answer.what:
             case "refused":
@@ -344,13 +344,13 @@ class TerminalSession:
             self._toolbar.set_context_usage(view.tokens, view.window or None)
 
     def notify(self, notes: Iterable[str]) -> None:
-        """Queue notes as notices. Call this before the first event."""
+        """Queue notes to be shown as notices. Call this method before the first event."""
         for note in notes:
             self._shown_notes.add(note)
             self._feed.put(events.Notice(message=note))
 
     def print(self, text: str, rows: Sequence[str] = (), *, command: str = "") -> None:
-        """Show the typed ``command``, a text and rows below earlier events. Do nothing if text and rows are blank."""
+        """Show the typed ``command``, a text and ``rows``, below earlier events. Do nothing without text and rows."""
         if text.strip() or rows:
             self.show_rest()
             self._show(self._renderer.answer(command, text, rows))
@@ -361,7 +361,7 @@ class TerminalSession:
         self._screen.show(rows, self._renderer.tail_at(self._now))
 
     def show_rest(self) -> None:
-        """Show the waiting events, formatted for the terminal's current width."""
+        """Show the events that are not shown yet, formatted for the terminal's current width."""
         self._show_events(self._feed.take())
 
     @property
@@ -370,16 +370,16 @@ class TerminalSession:
         return self.chain.is_running or self._toolbar.is_running
 
     def target(self, typed: str) -> str:
-        """Return the agent that the typed line would go to; empty for the main agent. Any thread may call it."""
+        """Return the agent that gets the typed line; empty for the main agent. Any thread may call this method."""
         to = self._recipients.find(typed)
         is_for_all = not to.is_addressed and (is_stop(typed) or is_command(typed))
         return "" if is_for_all else self._toolbar.target(to.agent)
 
-    def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
-        """Return the row below the prompt. Its parameters are those of ``Listener.toolbar``. Any thread may call it."""
+    def toolbar(self, width: int, typed: str, question_id: str, lines_before: int, keys: str) -> Sequence[ToolbarPart]:
+        """Return the row below the prompt, as ``Listener.toolbar`` describes. Any thread may call this method."""
         to = self._recipients.find(typed)
         if to.is_addressed:
-            at, others = "", 0  # a line with an address is neither an answer nor sent after other lines
+            question_id, lines_before = "", 0  # a line with an address is neither an answer nor sent after other lines
         with self._lock:
             self._toolbar.model = self.chain.init.model
             return self._toolbar.row(
@@ -387,8 +387,8 @@ class TerminalSession:
                 now=self._now,
                 to=to,
                 waiting=self._recipients.waiting,
-                at=at,
-                others=others,
+                question_id=question_id,
+                lines_before=lines_before,
                 keys=keys,
                 holds_rows=self._renderer.holds_rows,
                 mode=self.chain.mode,

@@ -12,10 +12,10 @@ from cli.terminal.invocation import TerminalStyle
 
 
 def whole_session_rows(store: sessions.Store, id: str, style: TerminalStyle, width: int) -> Iterator[str]:
-    """Yield the rows of a session, sanitized, with thinking and complete inputs, results and pastes.
+    """Yield the sanitized rows of a session, including its thinking and the complete inputs, results and pastes.
 
     Without colours the rows are Markdown source. Raise ``SessionError`` if the session cannot be read. Any thread may
-    iterate.
+    iterate over the rows.
     """
     pieces = sessions.export(store, id, "md")
     if not style.color:

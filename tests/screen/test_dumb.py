@@ -19,7 +19,7 @@ class Listener:
 
     async def wait_ready(self) -> None: ...
 
-    def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
+    def accept(self, text: str, *, question_id: str = "", again: bool = False) -> Acceptance:
         self.accepted.append(text)
         if text == "end":
             self.ended.set()

@@ -42,9 +42,9 @@ class Listener:
         self.log: list[str] = []
         self.acceptances: dict[str, Acceptance] = {}
 
-    def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
-        is_answer = bool(at) and answers_question(text)
-        self.log.append(f"{at if is_answer else 'line'} {text}")
+    def accept(self, text: str, *, question_id: str = "", again: bool = False) -> Acceptance:
+        is_answer = bool(question_id) and answers_question(text)
+        self.log.append(f"{question_id if is_answer else 'line'} {text}")
         trio.lowlevel.current_trio_token().run_sync_soon(self.log.append, "another task")
         return self.acceptances.get(text, "answered" if is_answer else "accepted")
 
@@ -340,7 +340,7 @@ async def test_a_delayed_key_answers_no_later_question(next_key: str, returned_l
     editor.show_approval("Q2")
     await editor.press(next_key)
     assert not [entry for entry in editor.listener.log if entry.startswith("Q2")]
-    assert editor.draft.at == "Q1" or not editor.buffer.text
+    assert editor.draft.question_id == "Q1" or not editor.buffer.text
 
 
 async def test_a_key_just_after_the_question_is_text() -> None:

@@ -9,7 +9,7 @@ from chain.agent.tree import AgentView
 from chain.chain import Checkpoint
 from chain.journal.records import FileChanged
 from cli.show.answers import tree_rows, undo_rows
-from cli.show.session_list import moment
+from cli.show.session_list import short_time
 
 NOW = 1_000.0
 
@@ -69,7 +69,7 @@ def test_each_run_to_undo_has_a_row() -> None:
         80,
         now=NOW,
     )
-    began = moment(NOW - 60, NOW)
+    began = short_time(NOW - 60, NOW)
     assert head.startswith("/undo N ")
     assert [" ".join(row.split()) for row in rows] == [
         f"1 {began} fix the test b.py, a.py",

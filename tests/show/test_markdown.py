@@ -15,7 +15,7 @@ from cli.show.blocks import MAX_UNFINISHED
 from cli.show.markdown_flow import MAX_TAIL, MarkdownFlow, PlainFlow, render, warm
 from cli.show.markdown_layout import MarkdownPage
 from cli.show.spans import MarkdownStyle
-from cli.show.text_rows import Flow, in_rows
+from cli.show.text_rows import Flow, wrap_text
 
 OpenFlow: TypeAlias = Callable[[int], MarkdownFlow | PlainFlow]
 
@@ -195,7 +195,7 @@ def test_a_new_width_applies_to_the_open_block() -> None:
 
 def test_too_long_a_block_is_shown_as_source() -> None:
     text = "*word* " * MAX_UNFINISHED
-    source_rows = in_rows(text, 40)
+    source_rows = wrap_text(text, 40)
     assert markdown_rows(text) == source_rows
     assert rows_of_pieces(markdown_flow(40), pieces_of(text, 77)) == source_rows
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chain import events
 from chain.text.hunks import FileDiff, Hunk
 from chain.text.wording import ASKED_EACH_TIME
-from cli.show.question_rows import answer_keys, answer_parts, fence, hint, option_rows, preview_rows, title, unclear
+from cli.show.question_rows import answer_keys, answer_parts, fence, hint, option_rows, preview_rows, title, warning
 
 DIFF = "a.txt +1 −0\n@@ -0,0 +1 @@\n+x"
 
@@ -90,8 +90,8 @@ def test_text_that_looks_like_a_difference_is_plain() -> None:
     ],
 )
 def test_the_hint_has_the_possible_answers(question: events.Question, shown: str, keys: str) -> None:
-    assert hint(question) == f"{shown} · n refuse · or type a space, then why not"
-    assert hint(question, by_key=False) == f"{shown} · n refuse · or say why not"
+    assert hint(question) == f"{shown} · n refuse · or a space, then the reason"
+    assert hint(question, by_key=False) == f"{shown} · n refuse · or type the reason"
     assert answer_keys(question) == keys
 
 
@@ -109,12 +109,12 @@ def choice(*options: str) -> events.Question:
     ],
 )
 def test_a_slip_does_not_answer_an_approval(question: events.Question, typed: str, keys: str) -> None:
-    assert unclear(question, typed) == f"{keys}; or say why not in a few words"
+    assert warning(question, typed) == f"{keys}; or say why not in a few words"
 
 
 @pytest.mark.parametrize("typed", ["3", "0"])
 def test_another_number_does_not_answer_a_choice(typed: str) -> None:
-    assert unclear(choice("left", "right"), typed) == "type a number from 1 to 2, or answer in words"
+    assert warning(choice("left", "right"), typed) == "type a number from 1 to 2, or answer in words"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_another_number_does_not_answer_a_choice(typed: str) -> None:
     ],
 )
 def test_keys_numbers_and_words_are_answers(question: events.Question, typed: str) -> None:
-    assert unclear(question, typed) == ""
+    assert warning(question, typed) == ""
 
 
 def test_a_long_option_is_indented() -> None:

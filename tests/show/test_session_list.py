@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from chain.session.listing import Summary
-from cli.show.session_list import moment, resumption_rows, session_rows, short_count
+from cli.show.session_list import resumption_rows, session_rows, short_count, short_time
 from cli.show.text_rows import columns
 
 NOW = time.mktime((2026, 11, 23, 15, 30, 0, 0, 0, -1))
@@ -80,7 +80,7 @@ def test_rows_fit_at_any_width(width: int, ascii: bool) -> None:
     ],
 )
 def test_a_time_omits_what_is_clear(seconds_ago: float, shown: str) -> None:
-    assert moment(NOW - seconds_ago, NOW) == shown
+    assert short_time(NOW - seconds_ago, NOW) == shown
 
 
 @pytest.mark.parametrize(

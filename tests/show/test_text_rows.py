@@ -9,7 +9,7 @@ from prompt_toolkit.utils import get_cwidth
 from support.rows import check_row, pieces_of
 
 from cli.show.spans import paint_row, plain, safe_row, wrap
-from cli.show.text_rows import Flow, columns, fitting, in_rows
+from cli.show.text_rows import Flow, columns, fitting_count, wrap_text
 
 ANY_TEXT = st.text(st.characters() | st.sampled_from("\x1b[]mP\x07;漢🙂\u0301\t\n "), max_size=300)
 WIDE_AND_COMBINING = "abc  漢字。🙂\u0301\u200dé-."
@@ -49,16 +49,16 @@ def test_a_row_is_returned_once_it_is_whole() -> None:
     ],
 )
 def test_rows_end_between_words_or_wide_characters(text: str, rows: list[str]) -> None:
-    assert in_rows(text, 10) == rows
+    assert wrap_text(text, 10) == rows
     assert [plain(row) for row in wrap([("", text)], 10)] == (rows or [""])
 
 
 def test_outer_blank_rows_are_omitted() -> None:
-    assert in_rows("\n\nOne\n\n\nTwo\n\n", 10) == ["One", "", "", "Two"]
+    assert wrap_text("\n\nOne\n\n\nTwo\n\n", 10) == ["One", "", "", "Two"]
 
 
 def test_tabs_become_spaces() -> None:
-    assert in_rows("a\tb", 10) == ["a   b"]
+    assert wrap_text("a\tb", 10) == ["a   b"]
 
 
 @pytest.mark.parametrize("piece_length", [1, 2, 3])
@@ -79,7 +79,7 @@ def test_an_unended_escape_sequence_delays_a_bounded_text() -> None:
 
 @given(ANY_TEXT, st.integers(1, 9), st.integers(4, 60))
 def test_rows_do_not_depend_on_the_pieces(text: str, piece_length: int, width: int) -> None:
-    assert rows_of_pieces(text, width, piece_length) == in_rows(text, width)
+    assert rows_of_pieces(text, width, piece_length) == wrap_text(text, width)
 
 
 @given(ANY_TEXT, st.integers(4, 60))
@@ -121,6 +121,6 @@ def test_columns_are_counted_like_the_editor(text: str) -> None:
 
 @given(st.text(max_size=50), st.integers(1, 30))
 def test_fitting_counts_as_many_characters_as_fit(text: str, width: int) -> None:
-    count = fitting(text, width)
+    count = fitting_count(text, width)
     assert count <= 1 or columns(text[:count]) <= width
     assert count >= len(text) or count == 1 or columns(text[: count + 1]) > width

@@ -245,8 +245,8 @@ def test_an_addressed_line_is_for_its_agent(typed: str, target: str, waiting_for
 
 
 def test_the_right_end_names_the_open_question() -> None:
-    assert right_end(*EXPLORING, QUESTION, at="Q1") == "⏎ answers Q1 (explore-1)"
-    assert right_end(*EXPLORING, QUESTION, RESULT, typed="because", at="Q1") == "Q1 is no longer open"
+    assert right_end(*EXPLORING, QUESTION, question_id="Q1") == "⏎ answers Q1 (explore-1)"
+    assert right_end(*EXPLORING, QUESTION, RESULT, typed="because", question_id="Q1") == "Q1 is no longer open"
 
 
 def test_a_stopped_run_returns_lines() -> None:

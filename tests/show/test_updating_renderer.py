@@ -399,10 +399,10 @@ def test_the_row_of_a_call_has_its_answer(stream: list[Event], rows: list[str]) 
 @pytest.mark.parametrize(
     ("width", "rows"),
     [
-        (100, ["y allow once · a allow every shell until you leave · n refuse · or type a space, then why not"]),
-        (60, ["y allow once · a allow every shell until you leave", "n refuse · or type a space, then why not"]),
-        (24, ["y allow once", "a allow every shell", "until you leave", "n refuse", "or type a space, then",
-              "why not"]),
+        (100, ["y allow once · a allow every shell until you leave · n refuse · or a space, then the reason"]),
+        (60, ["y allow once · a allow every shell until you leave", "n refuse · or a space, then the reason"]),
+        (24, ["y allow once", "a allow every shell", "until you leave", "n refuse", "or a space, then the",
+              "reason"]),
     ],
 )  # fmt: skip
 def test_possible_answers_are_cut_for_the_width(width: int, rows: list[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from support.commands import danger, four_model_settings
 
 from chain.app.open import open_chain
-from cli.terminal.plain_question import WHICH_SESSION, _ask, ask_which
+from cli.terminal.plain_question import WHICH_SESSION, _ask, ask_which_session
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ async def test_the_list_of_sessions_fits_the_window(
             chain.submit(f"task {n}")
             await chain.wait_idle()
     os.write(keys, b"1\n")
-    assert ask_which(state, "", tmp_path, ascii=False) == chain.session_id
+    assert ask_which_session(state, "", tmp_path, ascii=False) == chain.session_id
     *rows, older, question, end_of_question = capfd.readouterr().out.split("\n")
     tasks = [row.strip() for row in rows if row.strip().startswith("task ")]
     assert tasks == [f"task {n}" for n in (6, 5, 4, 3, 2)]

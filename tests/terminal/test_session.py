@@ -170,8 +170,8 @@ async def test_exit_as_the_only_word_exits(tmp_path: Path) -> None:
 async def test_unclear_answers_and_commands_leave_a_question_open(tmp_path: Path) -> None:
     async with open_prompt(tmp_path, ASKING_RULES, groups=["edit"]) as prompt:
         await prompt.send("store", "❓ Q1 Allow write_file?")
-        assert prompt.user.accept("  ", at="Q1") == "accepted", "a blank line does nothing"
-        assert prompt.user.accept("3", at="Q1") == "accepted"
+        assert prompt.user.accept("  ", question_id="Q1") == "accepted", "a blank line does nothing"
+        assert prompt.user.accept("3", question_id="Q1") == "accepted"
         await prompt.screen.until_row("y, a or n; or say why not in a few words")
         await prompt.send("/diff", "  +x")
         await prompt.send("/status", "iteration 1")
@@ -183,13 +183,13 @@ async def test_unclear_answers_and_commands_leave_a_question_open(tmp_path: Path
 async def test_an_answer_approves_or_refuses_a_call(tmp_path: Path) -> None:
     async with open_prompt(tmp_path, ASKING_RULES, groups=["edit"]) as prompt:
         await prompt.send("store", "❓ Q1 Allow write_file?")
-        assert prompt.user.accept("not now", at="Q1") == "answered"
+        assert prompt.user.accept("not now", question_id="Q1") == "answered"
         await prompt.screen.until_row("a.txt · refused: not now")
         await prompt.wait_idle()
-        assert prompt.user.accept("y", at="Q1") == "gone"
+        assert prompt.user.accept("y", question_id="Q1") == "gone"
         await prompt.screen.until_row("⚠️ Q1 is no longer open")
         await prompt.send("store", "❓ Q2 Allow write_file?")
-        assert prompt.user.accept("y", at="Q2") == "answered"
+        assert prompt.user.accept("y", question_id="Q2") == "answered"
         await prompt.screen.until_row("Q2 allowed")
         await prompt.wait_idle()
     assert (tmp_path / "work/a.txt").read_text() == "x"
@@ -198,9 +198,9 @@ async def test_an_answer_approves_or_refuses_a_call(tmp_path: Path) -> None:
 async def test_a_choice_takes_a_number_or_words(tmp_path: Path) -> None:
     async with open_prompt(tmp_path, ASKING_RULES, groups=["ask"]) as prompt:
         await prompt.send("choose", "❓ Q1 Which?")
-        assert prompt.user.accept("3", at="Q1") == "accepted"
+        assert prompt.user.accept("3", question_id="Q1") == "accepted"
         await prompt.screen.until_row("type a number from 1 to 2, or answer in words")
-        assert prompt.user.accept("2", at="Q1") == "answered"
+        assert prompt.user.accept("2", question_id="Q1") == "answered"
         await prompt.screen.until_row("Result: The user answered: b")
         await prompt.wait_idle()
 

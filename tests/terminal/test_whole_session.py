@@ -10,7 +10,7 @@ from support.sessions import open_session
 from chain.app.sessions import FileStore
 from chain.errors import SessionError
 from chain.tools.tool import ToolContext, tool
-from cli.show.text_rows import unpainted
+from cli.show.text_rows import strip_colours
 from cli.terminal.invocation import TerminalStyle
 from cli.terminal.whole_session import whole_session_rows
 
@@ -40,7 +40,7 @@ async def session_rows(folder: Path, style: TerminalStyle) -> list[str]:
 
 @pytest.mark.parametrize("color", [True, False], ids=["colours", "no colours"])
 async def test_thinking_results_and_pastes_are_complete(tmp_path: Path, color: bool) -> None:
-    rows = [unpainted(row) for row in await session_rows(tmp_path, TerminalStyle(color=color, ascii=False))]
+    rows = [strip_colours(row) for row in await session_rows(tmp_path, TerminalStyle(color=color, ascii=False))]
     assert not any("\x1b" in row or "\n" in row for row in rows)
     assert {"I count first.", "result 0", "result 299", "pasted 59"} <= {row.strip("│> ") for row in rows}
     assert ("That is all." in "".join(rows)) is color, "Markdown is rendered with colours"
