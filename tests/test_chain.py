@@ -187,8 +187,8 @@ async def test_an_active_run_keeps_its_model(has_requested: bool) -> None:
 
 async def test_a_model_comes_with_its_number_of_attempts(autojump_clock: MockClock) -> None:
     failing = "rules: [{text: x, error: {message: too busy, retryable: true, cause: overloaded}}]"
-    use = settings(max_attempts=3, models='{"once": 1, "often": 5}')
-    async with open_session(ANSWER, use=use) as session:
+    settings = make_settings(max_attempts=3, models='{"once": 1, "often": 5}')
+    async with open_session(ANSWER, settings=settings) as session:
         models = (("x", None, 3), ("once", Retries(1), 1), ("y", None, 1), ("often", Retries(5), 5))
         for name, retries, attempts in models:
             other = scripted(failing, name)
@@ -286,7 +286,7 @@ REFUSED = "https://127.0.0.1:9"
 
 async def test_the_first_call_reports_a_failed_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
-    async with open_session(model_at(REFUSED), use=settings(max_attempts=1)) as session:
+    async with open_session(model_at(REFUSED), settings=make_settings(max_attempts=1)) as session:
         await session.chain.prepare()
         assert session.events == []
         assert "cannot be created (FileNotFoundError: " in (await session.run("Do the task")).result

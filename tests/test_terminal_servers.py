@@ -108,7 +108,7 @@ def test_no_server_is_used_before_its_answer(start: Start, work: Path, tmp_path:
             stdio = {"command": "${PYTHON}", "args": ["-S", str(PROGRAM), "${LOG}"], "env": {"CHANGED": changed}}
             (work / ".mcp.json").write_text(json.dumps({"mcpServers": {"h": stdio, "far": far}}))
             trace.write_text("")
-            screen = start(under=strace, env=env)
+            screen = start(launcher=strace, env=env)
             for n, name in enumerate(asked_about, 1):
                 screen.until(lambda s, n=n: s.times(QUESTION) == n)
                 assert screen.times(f"names the server {name}:")
