@@ -16,7 +16,7 @@ from support.examples import first_in_short_run
 from support.gate import TWO_STEPS, Gate, finish_run, start_run
 from support.project import ROOT
 from support.sessions import RecordingModel, make_settings, open_session
-from support.sockets import self_signed
+from support.sockets import create_certificate
 from support.wire import model_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -297,7 +297,7 @@ async def test_the_first_call_reports_a_failed_preparation(monkeypatch: pytest.M
 async def test_one_preparation_serves_all_and_blocks_no_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate, _ = self_signed(tmp_path)
+    certificate, _ = create_certificate(tmp_path)
     pipe, model = tmp_path / "pipe", model_at(REFUSED)
     os.mkfifo(pipe)
     monkeypatch.setenv("SSL_CERT_FILE", str(pipe))

@@ -508,7 +508,7 @@ def test_every_value_has_a_source(place: ConfigPlace) -> None:
     ],
 )
 def test_a_mistake_names_its_file_and_line(place: ConfigPlace, text: str, line: int, message_part: str) -> None:
-    error = place.refusal(text)
+    error = place.load_error(text)
     assert (error.file, error.line) == (str(place.work / "mine.yaml"), line)
     assert message_part in error.message
 
