@@ -66,7 +66,7 @@ async def test_a_line_that_acted_cannot_be_dropped() -> None:
     gate = Gate(reads_guidance=True)
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         await start_run(session, gate, "use B", "focus on prices")
-        gate.asked.set()
+        gate.may_read.set()
         await wait_all_tasks_blocked()
         assert gate.adjustments == ["prices"]
         assert session.chain.lines.last_waiting() == "L2"

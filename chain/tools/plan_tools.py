@@ -13,13 +13,13 @@ async def plan_add_task(ctx: ToolContext, task: str) -> str:
 
 @tool(kind="plan")
 async def plan_mark_done(ctx: ToolContext, task_number: int) -> str:
-    """Mark a task of the plan as done, which is final. Tasks are numbered from 1."""
+    """Mark a task of the plan as done. This cannot be undone. Tasks are numbered from 1."""
     return _report(ctx, ctx.plan.close(task_number, "DONE", ctx.agent))
 
 
 @tool(kind="plan")
 async def plan_mark_failed(ctx: ToolContext, task_number: int, reason: str = "") -> str:
-    """Mark a task of the plan as failed, which is final, and give the reason. Tasks are numbered from 1."""
+    """Mark a task of the plan as failed. This cannot be undone. Give the reason. Tasks are numbered from 1."""
     return _report(ctx, ctx.plan.close(task_number, "FAILED", ctx.agent, reason))
 
 
