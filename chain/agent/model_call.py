@@ -384,7 +384,7 @@ class _Attempts:
             self._give_up(error, f"is left of retry_s ({retries.retry_s:g} s)")
 
     def _give_up(self, error: ModelError, longer_than: str) -> None:
-        """Clear ``error.retryable``, and add to the error's message that the delay is longer than ``longer_than``."""
+        """Clear ``error.retryable`` and extend the message: "… longer than", and the words in ``longer_than``."""
         error.retryable = False
         who = "the next attempt would" if error.retry_after is None else "the service asks to"
         error.args = (f"{error}; {who} wait {self.delay_s:g} s, longer than {longer_than}",)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chain.text.search import Pattern
 
 MAX_RULE_CHARS = 2_000
-"""The maximum number of characters of a line that rules search. The rest of a longer line rarely matters."""
+"""Rules search this many characters at the start of a line. The rest of a longer line rarely matters."""
 
 MAX_RULES_S = 0.1
 """The time limit for searching one line with all rules, in seconds of processor time. Good rules need microseconds."""

@@ -134,7 +134,7 @@ def read_named_files(
 
 
 def names_in(text: str) -> Iterator[Sequence[str]]:
-    """For each word of a line that may name a file, yield its possible file names, longest first.
+    """For each word of a line that may be a file name, yield the file names that it may mean, longest first.
 
     Piped input and files that an editor embedded in the line are not the user's own words, so they name no files.
     """

@@ -109,7 +109,7 @@ def question_request(
     """
     about: dict[str, Any] = {"questionId": question.id, "agent": question.agent}
     if has_forms and question.kind == "choice":
-        options = [{"const": id, "title": as_title(option)} for id, option in _numbered(question)]
+        options = [{"const": id, "title": as_title(option)} for id, option in _numbered_options(question)]
         fields = {
             "choice": {"type": "string", "title": "Choose", "oneOf": options},
             "other": {"type": "string", "title": "Or answer something else", "maxLength": MAX_LINE},
@@ -129,7 +129,7 @@ def question_request(
     offered: Sequence[tuple[str, str, str]] = (_APPROVAL[0], *escalations, *_APPROVAL[1:])
     if question.kind == "choice":
         call |= {"kind": "other", "content": [text_content(visible(question.text), is_markdown=True)]}
-        numbered = ((id, as_title(option), "allow_once") for id, option in _numbered(question))
+        numbered = ((id, as_title(option), "allow_once") for id, option in _numbered_options(question))
         offered = (*numbered, (_NONE, "None of these", "reject_once"))
     if question.protections:
         about["protections"] = list(question.protections)
@@ -148,7 +148,7 @@ def question_answer(question: events.Question, result: object) -> str:
                 return chosen
             case _:
                 return "n"
-    ids = {id for id, _ in _numbered(question)}
+    ids = {id for id, _ in _numbered_options(question)}
     match result:
         case {"action": "accept", "content": {"other": str(text)}} if text.strip() and len(text) <= MAX_LINE:
             return text
@@ -165,6 +165,6 @@ def _consents(question: events.Question) -> Sequence[str]:
     return ["y", "a", *(ESCALATION_KEYS[each] for each in question.escalations)]
 
 
-def _numbered(question: events.Question) -> Sequence[tuple[str, str]]:
+def _numbered_options(question: events.Question) -> Sequence[tuple[str, str]]:
     """Return the options of a choice, each with its number as id, since an option's text could be a stop phrase."""
     return [(str(n), option) for n, option in enumerate(question.options, 1)]

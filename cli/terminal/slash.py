@@ -92,13 +92,13 @@ class CommandAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """A command, whose argument is one word, or any text if ``takes_text``. ``about`` is its description.
+    """A command, whose argument is one word, or any text if ``takes_text``. ``description`` is shown in the menu.
 
     ``argument`` is the syntax of the argument, empty for none, and ``arguments`` returns its completions. ``run``
     returns an answer, or rows to show. A command that ``needs_terminal`` is not offered in a code editor.
     """
 
-    about: str
+    description: str
     run: Callable[[str], CommandAnswer | Sequence[str]]
     argument: str = ""
     arguments: Callable[[], Iterable[str]] = tuple
@@ -247,7 +247,7 @@ class Commands:
 
     def _entries(self) -> list[tuple[str, str, str]]:
         """Return the name, the syntax of the argument and the description of each command in ``_names``."""
-        return [(name, self._commands[name].argument, self._commands[name].about) for name in self._names()]
+        return [(name, self._commands[name].argument, self._commands[name].description) for name in self._names()]
 
     @property
     def portable(self) -> list[tuple[str, str, str]]:

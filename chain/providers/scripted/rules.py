@@ -171,7 +171,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ScriptRule:
-    """One rule. ``index`` is the rule's position in the file, counted from 0."""
+    """A rule of a scripted model: when it applies, and its reply or error. ``index`` is its position from 0."""
 
     index: int
     when: When = When()

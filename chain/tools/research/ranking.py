@@ -51,9 +51,9 @@ class Scorer:
         """Return whether a row has a preferred text. Such a row comes before all rows without one."""
         return any(each in text.casefold() for each in self._preferred)
 
-    def ignores(self, text: str) -> bool:
-        """Return whether a row has an ignored text. The caller leaves such a row out."""
-        return any(each in text.casefold() for each in self._ignored)
+    def ignores(self, row: str) -> bool:
+        """Return whether a row contains an ignored text, so that it is left out."""
+        return any(each in row.casefold() for each in self._ignored)
 
     def rank(self, rows: Sequence[Row]) -> list[int]:
         """Return the indices of the rows that match the topic, best first."""
