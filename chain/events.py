@@ -467,8 +467,8 @@ class Result(_Event):
     ended now. ``receipts`` has each line that was settled or refused since the previous result, once. ``unsent`` has
     the lines of a script or a pipe, as written, that were given up since then without being sent.
 
-    ``program_ended``: the process ended during the run, at an unknown time. ``short`` (not in the JSON) is set only after
-    a stop with findings: the part of ``result`` after the reply, with the findings counted instead of listed.
+    ``program_ended``: the process ended during the run, at an unknown time. ``short`` (not in the JSON) is only set
+    after a stop with findings: the part of ``result`` after the reply, with the findings counted instead of listed.
     """
 
     status: Status

@@ -260,7 +260,7 @@ class TerminalSession:
         self._start_attaching(lambda: self._attachments.attach_clipboard(os.environ))
 
     def outside_path(self, pasted: str) -> str:
-        """Return the path of a file outside the tools' folders if the pasted text names one; else "". For any thread."""
+        """Return the path of a file outside the tools' folders if the pasted text names one, or "". For any thread."""
         path = outside_path(pasted, (self.chain.workspace, *self.chain.state.added_directories))
         return "" if path is None else str(path)
 
