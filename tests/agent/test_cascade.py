@@ -1,4 +1,4 @@
-"""How a stop, an interrupt, a now line and a limit of one agent reach the other agents of the tree."""
+"""How a stop, an interrupt, a now line and a limit of one agent reach the other agents of the tree. L1 is the query."""
 
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +56,7 @@ async def test_an_interrupt_ends_all_running_tools(calls: list[Call]) -> None:
         await agents.start_run(calls, answer="Not this.")
         result = await check_ends_run(agents, agents.session.interrupt)
         assert (result.status, result.termination_reason) == ("interrupted", "user_interrupted")
-        assert set(statuses(agents).values()) <= {"interrupted"}
+        assert set(statuses(agents).values()) <= {"interrupted"}, "none if there is no child"
         for parent in ("main", "agent-1", "agent-2"):
             assert all(is_error for _, is_error in agents.results(parent)), "an interrupted child has no answer"
         assert {text for text, _ in agents.results("main")} == {INTERRUPTED}
@@ -72,7 +72,7 @@ async def test_a_stop_lets_running_tools_finish(calls: list[Call]) -> None:
         assert all(status.startswith("cancelled") for status in statuses(agents).values())
         _, *after_the_plan = agents.results("main")
         for text, is_error in after_the_plan:
-            assert is_error == ("[Skipped" in text or "ended: cancelled" in text)
+            assert is_error == ("[Skipped" in text or "ended: cancelled" in text), "a tool that ran has a result"
         await check_next_run(agents)
 
 
@@ -90,7 +90,7 @@ async def test_nothing_starts_after_an_interrupt(event: type[events.Event], fiel
         await agents.start_run([WAIT, start("agent", [WAIT, start("explore", [WAIT])])])
         await agents.finish_run()
         marks = [mark.what for mark in agents.session.marks]
-        after_interrupt = marks[marks.index(None) :]
+        after_interrupt = marks[marks.index(None) :]  # ``None`` is the mark of an interrupt
         assert not any(isinstance(mark, Request | events.ToolCall) for mark in after_interrupt)
         assert agents.session.result.status == "interrupted"
 
@@ -168,6 +168,7 @@ async def test_a_now_line_cuts_its_target_and_below() -> None:
         await agents.start_run([parent, start("plan", [WAIT], answer="Planned.")])
         agents.send("!!use B", to="agent-1")
         await agents.wait_blocked()
+        # After the line, agent-1 only answers, so it may have ended.
         assert agents.active == ["main", "agent-1", "plan-1"] or agents.active == ["main", "plan-1"]
         result = await agents.finish_run()
         assert result.status == "done"
@@ -262,4 +263,4 @@ async def test_calls_skipped_by_children_are_counted() -> None:
         await agents.start_run([start("agent", [WAIT, ["plan_add_task", {"task": "x"}]])])
         agents.session.chain.submit("stop")
         result = await agents.finish_run()
-        assert "[1 done, 1 skipped]" in result.result
+        assert "[1 done, 1 skipped]" in result.result, "the child's calls of wait and of plan_add_task"

@@ -112,7 +112,7 @@ def test_similar_texts_are_no_stop_phrases(text: str) -> None:
         ("todo:add x", AddTask("x")),
         ("TODO: Add   x ", AddTask("x")),
         ("todo: add\tx", AddTask("x")),
-        ("todo: add\u2003x", AddTask("x")),
+        ("todo: add\u2003x", AddTask("x")),  # an em space
         ("plan: add x", AddTask("x")),
         ("todo: add 2", AddTask("2")),
         ("todo: complete 2", CompleteTask(2)),
@@ -125,7 +125,6 @@ def test_similar_texts_are_no_stop_phrases(text: str) -> None:
         ("todo: show", ListTasks()),
         ("Plan: Clear", ClearTasks()),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_plan_command_is_parsed(text: str, command: PlanCommand) -> None:
     line = parse_line(text)
@@ -199,6 +198,7 @@ def test_a_mistyped_plan_command_suggests_the_right_one(text: str, meant: str) -
     assert f"did you mean {meant}?" in line.problem
     assert parse_line(meant).command is not None
     assert parse_line(f" {text}").kind == "verbatim"
+    # In a pipe, a mistyped command is text for the model.
     assert (parse_line(text, local=False).kind, parse_line(text, local=False).problem) == ("redirect", "")
 
 
@@ -219,7 +219,7 @@ def test_other_words_are_no_typing_mistakes(text: str) -> None:
     [
         ("!", "after the !, for example: !use"),
         ("! !", "after the !, for example: !use"),
-        ("!\u2000", "after the !, for example: !use"),
+        ("!\u2000", "after the !, for example: !use"),  # an en quad, a kind of space
         ("!!", "after the !!, for example: !!use"),
         ("then:", "then: check"),
         ("then: ", "then: check"),
