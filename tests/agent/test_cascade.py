@@ -97,10 +97,9 @@ async def test_nothing_starts_after_an_interrupt(event: type[events.Event], fiel
 
 async def test_an_interrupted_answer_ends_all_parents() -> None:
     async with open_agents() as agents:
-        call_at_event(
-            agents.session, events.TextDelta, agents.session.interrupt, agent="explore-1", text="Half an answer"
-        )
-        await agents.start_run([start("agent", [start("explore", answer="Half an answer")], answer="Not this.")])
+        session, half = agents.session, "Half an answer"
+        call_at_event(session, events.TextDelta, session.interrupt, agent="explore-1", text=half)
+        await agents.start_run([start("agent", [start("explore", answer=half)], answer="Not this.")])
         await agents.finish_run()
         assert agents.session.result.status == "interrupted"
         assert agents.results("agent-1") == [(INTERRUPTED, True)]
@@ -141,11 +140,8 @@ async def test_a_stop_for_one_agent_spares_others() -> None:
         assert agents.send("use B", to="plan-1") == "plan-1"
         result = await agents.finish_run()
         assert (result.status, result.result) == ("done", "The answer.")
-        assert statuses(agents) == {
-            "explore-1": "cancelled_with_partial",
-            "agent-1": "cancelled_with_partial",
-            "plan-1": "done",
-        }
+        cancelled = dict.fromkeys(["explore-1", "agent-1"], "cancelled_with_partial")
+        assert statuses(agents) == {**cancelled, "plan-1": "done"}
         (_, is_error), plan_result = agents.results("main")
         assert is_error
         assert plan_result == ("Planned.", False)
@@ -247,9 +243,8 @@ async def test_no_retry_starts_beyond_the_budget(autojump_clock: trio.testing.Mo
             has_failed = True
             raise ModelError("the service is unwell", retryable=True, retry_after=5)
 
-    async with open_agents(
-        model=ObedientModel(on_reply=fail_once), settings=make_settings(agents=True, budget_tokens=BUDGET)
-    ) as agents:
+    settings = make_settings(agents=True, budget_tokens=BUDGET)
+    async with open_agents(model=ObedientModel(on_reply=fail_once), settings=settings) as agents:
         calls = [["explore", {"task": failing_task}], start("plan", [["plan_list", {}]])]
         assert agents.session.chain.submit(task_of(calls)).what == "started"
         await agents.session.chain.wait_idle()

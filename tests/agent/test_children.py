@@ -92,9 +92,8 @@ async def test_agents_run_concurrently() -> None:
 
 async def test_more_agents_than_max_running_are_refused() -> None:
     async with open_agents(settings=make_settings(agents=True, max_running=2)) as agents:
-        await agents.start_run(
-            [start("agent", [start("explore", [WAIT])]), start("plan", [WAIT]), start("plan", [WAIT])]
-        )
+        parent = start("agent", [start("explore", [WAIT])])
+        await agents.start_run([parent, start("plan", [WAIT]), start("plan", [WAIT])])
         await agents.finish_run()
         refused = [text for name in ("main", "agent-1") for text, is_error in agents.results(name) if is_error]
         assert len(refused) == 2
@@ -211,7 +210,7 @@ async def test_a_call_for_no_possible_agent_is_refused(call: Call, message: str)
     async with open_agents() as agents:
         await agents.start_run([start("explore")], [start("plan", [WAIT]), call])
         await agents.finish_run()
-        _, _, (text, is_error) = agents.results("main")
+        _explored, _planned, (text, is_error) = agents.results("main")
         assert is_error
         assert message in text
 

@@ -102,8 +102,8 @@ async def test_refused_parameters_are_left_out_with_a_notice() -> None:
         [notice] = session.of(events.Notice)
         assert "the service refused temperature, so it is not sent" in notice.message
         assert "handler.yaml" in notice.message
-        temperatures = [r.overrides.temperature for r in session.model.requests]
-        assert temperatures == [None, 0.3, None, None], "the second request is repeated without it"
+        # The second request is repeated without the temperature.
+        assert [r.overrides.temperature for r in session.model.requests] == [None, 0.3, None, None]
 
 
 async def test_an_idle_chain_executes_todos_without_the_model() -> None:
@@ -177,9 +177,7 @@ async def test_a_tool_fault_is_an_error_result(call: str, message: str) -> None:
 
 
 async def test_a_broken_stream_is_retried(autojump_clock: MockClock) -> None:
-    model = (
-        "rules: [{text: The whole answer., error: {message: the stream broke, retryable: true, times: 2, after: 5}}]"
-    )
+    model = "rules: [{text: The whole answer., error: {message: it broke, retryable: true, times: 2, after: 5}}]"
     async with checked_session(model) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result, result.iterations) == ("done", "The whole answer.", 1)
@@ -549,8 +547,7 @@ async def look(ctx: ToolContext) -> str:
 
 async def test_invalid_and_reused_call_ids_are_rewritten() -> None:
     invalid, valid = ["functions.look:0", "", "call 1", "tö", "x" * 200], "valid-1"
-    no_calls: list[str] = []  # the reply that ends the first run
-    model = ModelWithIds([[*invalid, valid], ["", "call_2", valid], no_calls, [valid, "cut"]])
+    model = ModelWithIds([[*invalid, valid], ["", "call_2", valid], [], [valid, "cut"]])  # [] ends the first run
     async with checked_session(model, tools=[look]) as session:
         assert (await session.run("Do the task")).status == "done"
         assert (await session.run("Do another task")).status == "done"
@@ -594,8 +591,8 @@ async def test_hanging_threads_do_not_block_the_journal(tmp_path: Path) -> None:
     hang = partial(trio.to_thread.run_sync, released.wait, abandon_on_cancel=True)
     try:
         async with trio.open_nursery() as nursery:
-            threads_at_once = trio.to_thread.current_default_thread_limiter().total_tokens
-            for _ in range(threads_at_once + 1):
+            # One more than the threads that may run at once:
+            for _ in range(trio.to_thread.current_default_thread_limiter().total_tokens + 1):
                 nursery.start_soon(hang)
             await wait_all_tasks_blocked()
             model = ScriptedModel.parse("rules: [{text: The answer.}]")

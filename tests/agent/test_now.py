@@ -79,9 +79,8 @@ async def test_a_cut_for_a_dropped_line_is_continued(autojump_clock: MockClock) 
 @pytest.mark.parametrize("line", ["stop", "!!stop"])
 async def test_a_stop_precedes_a_now_line(line: str) -> None:
     async with checked_session(SLOW_ANSWER) as session:
-        call_at_event(
-            session, events.IterationStarted, lambda: (session.chain.submit("!!use A"), session.chain.submit(line))
-        )
+        submit = session.chain.submit
+        call_at_event(session, events.IterationStarted, lambda: (submit("!!use A"), submit(line)))
         result = await session.run("Do the task")
         assert (result.status, session.state("L2")) == ("cancelled", "returned")
         assert session.model.requests == []

@@ -10,7 +10,6 @@ from chain import events
 
 RESUME = "Your reply was shown to the user."
 
-
 TOUR = """
 rules:
   - {when: {step: 1}, text: Touring., tools: [{name: tour, input: {places: 3}}]}
@@ -28,6 +27,7 @@ async def test_lines_during_an_answer_arrive_at_b(mock_clock: MockClock) -> None
             await advance(mock_clock)
         await session.chain.wait_idle()
         [interruption] = session.of(events.UserInterruption)
+        # The line is sent after 10 s, and the answer ends after 30 s.
         assert (interruption.point, interruption.iteration, interruption.waited_s) == ("B", 1, 20)
         waits = {r["type"]: r["waited_s"] for r in session.records if r.get("point") == "B"}
         assert waits == {"message": 20, "receipt": 20}

@@ -78,7 +78,7 @@ async def test_a_stop_before_an_answer_shows_results() -> None:
         assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
         assert result.partial_results == ("a is done",), "without the error of the unknown tool"
         assert result.result == f"{RESULTS}\n\n{QUESTION}"
-        _, _, _, *after_tools = session.conversation
+        _query, _calls, _results, *after_tools = session.conversation
         assert after_tools == [STOP_NOTE]
 
 
@@ -93,7 +93,7 @@ async def test_a_stop_while_answering_shows_text_and_results(mock_clock: MockClo
         assert result.partial_results == ("a is done",)
         note = "Results found but response generation was cancelled."
         assert result.result == f"The whole\n\n{RESULTS}\n\n{note}\n\n{QUESTION}"
-        _, _, _, *after_tools = session.conversation
+        _query, _calls, _results, *after_tools = session.conversation
         assert after_tools == ["The whole ", STOP_NOTE]
 
 

@@ -134,23 +134,19 @@ def test_a_plan_command_is_parsed(text: str, command: PlanCommand) -> None:
     assert (urgent.command, urgent.message, urgent.urgency) == (command, text.strip(), "urgent")
 
 
-@pytest.mark.parametrize(
-    ("text", "usage"),
-    [
-        ("todo:", "todo: add <task>"),
-        ("todo: add", "todo: add <task>"),
-        ("todo: complete", "todo: complete <N>"),
-        ("todo: complete x", "todo: complete <N>"),
-        ("todo: complete -1", "todo: complete <N>"),
-        ("todo: complete 1 2", "todo: complete <N>"),
-        ("todo: done soon", "todo: complete <N>"),
-        ("todo: fail", "todo: fail <N> [reason]"),
-        ("todo: fail because", "todo: fail <N> [reason]"),
-        ("todo: list all", "todo: list"),
-        ("todo: clear 1", "todo: clear"),
-        ("!todo: add", "todo: add <task>"),
+MALFORMED = {
+    "todo: add <task>": ["todo:", "todo: add", "!todo: add"],
+    "todo: complete <N>": [
+        f"todo: {words}" for words in ("complete", "complete x", "complete -1", "complete 1 2", "done soon")
     ],
-)
+    "todo: fail <N> [reason]": ["todo: fail", "todo: fail because"],
+    "todo: list": ["todo: list all"],
+    "todo: clear": ["todo: clear 1"],
+}
+"""Malformed plan commands by the usage that the user is shown."""
+
+
+@pytest.mark.parametrize(("text", "usage"), [(text, usage) for usage, rows in MALFORMED.items() for text in rows])
 def test_a_malformed_plan_command_shows_its_usage(text: str, usage: str) -> None:
     line = parse_line(text)
     assert (line.kind, line.command) == ("todo", None)
