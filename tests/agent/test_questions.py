@@ -201,13 +201,10 @@ async def test_an_escalation_must_be_offered(call: str, text: str, mode: str, me
 # --------------------------------------------------------------------------------------------------------- previews
 
 
-@pytest.mark.parametrize(
-    ("path", "result"),
-    [
-        pytest.param("none", "none is changed", id="there is nothing to preview"),
-        pytest.param("bad", "it would fail", id="the preview raises a tool error"),
-    ],
-)
+UNASKED = {"no preview": ("none", "none is changed"), "the preview raises a tool error": ("bad", "it would fail")}
+
+
+@pytest.mark.parametrize(("path", "result"), UNASKED.values(), ids=UNASKED)
 async def test_a_preview_may_make_a_question_unnecessary(path: str, result: str) -> None:
     async with open_questions(f"{{name: change_file, input: {{path: {path}}}}}") as session:
         await session.chain.wait_idle()
@@ -333,14 +330,13 @@ async def test_without_a_user_questions_are_decided_at_once() -> None:
         assert decisions(session) == [("Q1", "refused", "nobody"), ("Q2", "refused", "nobody")]
 
 
-@pytest.mark.parametrize(
-    ("line", "hint"),
-    [
-        ("make", "allow it with --allow 'command(make)'"),
-        ("make it's", "no pattern can name this call, and plain command would allow every call"),
-    ],
-    ids=["plain", "with a quotation mark"],
-)
+HINTS = {
+    "plain": ("make", "allow it with --allow 'command(make)'"),
+    "a quotation mark": ("make it's", "no pattern can name this call, and plain command would allow every call"),
+}
+
+
+@pytest.mark.parametrize(("line", "hint"), HINTS.values(), ids=HINTS)
 async def test_the_suggested_allowance_names_the_call(line: str, hint: str) -> None:
     async with open_questions(f"{{name: command, input: {{command: {line}}}}}", is_answered=False) as session:
         await session.chain.wait_idle()

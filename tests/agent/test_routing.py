@@ -143,13 +143,7 @@ async def test_a_line_to_an_unknown_agent_is_refused() -> None:
 async def test_lines_of_finished_agents_move_up() -> None:
     async with open_agents(settings=ONE_ITERATION) as agents:
         await agents.start_run([start("explore", [WAIT])], answer="All.")
-        to = {
-            "first": "explore-1",
-            "second": "main",
-            "third": "explore-1",
-            "todo: add x": "explore-1",
-            "fourth": "main",
-        }
+        to = {"first": "explore-1", "second": "main", "third": "explore-1", "todo: add x": "explore-1", "last": "main"}
         for text, agent in to.items():
             agents.send(text, to=agent)
         await agents.finish_run()

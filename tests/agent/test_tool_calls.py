@@ -1,4 +1,4 @@
-"""The tool calls of a reply: which run in parallel, and what lines, interrupts and errors do to them."""
+"""The tool calls of a reply: which run in parallel, and what lines, interrupts and errors do to them. L1: the query."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
