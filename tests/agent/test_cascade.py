@@ -1,4 +1,4 @@
-"""How a stop, an interrupt, a now line and a limit of one agent reach the other agents of the tree."""
+"""How a stop, an interrupt, a now line and a limit of one agent reach the other agents of the tree. L1 is the query."""
 
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +56,7 @@ async def test_an_interrupt_ends_all_running_tools(calls: list[Call]) -> None:
         await agents.start_run(calls, answer="Not this.")
         result = await check_ends_run(agents, agents.session.interrupt)
         assert (result.status, result.termination_reason) == ("interrupted", "user_interrupted")
-        assert set(statuses(agents).values()) <= {"interrupted"}
+        assert set(statuses(agents).values()) <= {"interrupted"}, "none if there is no child"
         for parent in ("main", "agent-1", "agent-2"):
             assert all(is_error for _, is_error in agents.results(parent)), "an interrupted child has no answer"
         assert {text for text, _ in agents.results("main")} == {INTERRUPTED}
@@ -72,7 +72,7 @@ async def test_a_stop_lets_running_tools_finish(calls: list[Call]) -> None:
         assert all(status.startswith("cancelled") for status in statuses(agents).values())
         _, *after_the_plan = agents.results("main")
         for text, is_error in after_the_plan:
-            assert is_error == ("[Skipped" in text or "ended: cancelled" in text)
+            assert is_error == ("[Skipped" in text or "ended: cancelled" in text), "a tool that ran has a result"
         await check_next_run(agents)
 
 
@@ -90,17 +90,16 @@ async def test_nothing_starts_after_an_interrupt(event: type[events.Event], fiel
         await agents.start_run([WAIT, start("agent", [WAIT, start("explore", [WAIT])])])
         await agents.finish_run()
         marks = [mark.what for mark in agents.session.marks]
-        after_interrupt = marks[marks.index(None) :]
+        after_interrupt = marks[marks.index(None) :]  # ``None`` is the mark of an interrupt
         assert not any(isinstance(mark, Request | events.ToolCall) for mark in after_interrupt)
         assert agents.session.result.status == "interrupted"
 
 
 async def test_an_interrupted_answer_ends_all_parents() -> None:
     async with open_agents() as agents:
-        call_at_event(
-            agents.session, events.TextDelta, agents.session.interrupt, agent="explore-1", text="Half an answer"
-        )
-        await agents.start_run([start("agent", [start("explore", answer="Half an answer")], answer="Not this.")])
+        session, half = agents.session, "Half an answer"
+        call_at_event(session, events.TextDelta, session.interrupt, agent="explore-1", text=half)
+        await agents.start_run([start("agent", [start("explore", answer=half)], answer="Not this.")])
         await agents.finish_run()
         assert agents.session.result.status == "interrupted"
         assert agents.results("agent-1") == [(INTERRUPTED, True)]
@@ -141,11 +140,8 @@ async def test_a_stop_for_one_agent_spares_others() -> None:
         assert agents.send("use B", to="plan-1") == "plan-1"
         result = await agents.finish_run()
         assert (result.status, result.result) == ("done", "The answer.")
-        assert statuses(agents) == {
-            "explore-1": "cancelled_with_partial",
-            "agent-1": "cancelled_with_partial",
-            "plan-1": "done",
-        }
+        cancelled = dict.fromkeys(["explore-1", "agent-1"], "cancelled_with_partial")
+        assert statuses(agents) == {**cancelled, "plan-1": "done"}
         (_, is_error), plan_result = agents.results("main")
         assert is_error
         assert plan_result == ("Planned.", False)
@@ -168,6 +164,7 @@ async def test_a_now_line_cuts_its_target_and_below() -> None:
         await agents.start_run([parent, start("plan", [WAIT], answer="Planned.")])
         agents.send("!!use B", to="agent-1")
         await agents.wait_blocked()
+        # After the line, agent-1 only answers, so it may have ended.
         assert agents.active == ["main", "agent-1", "plan-1"] or agents.active == ["main", "plan-1"]
         result = await agents.finish_run()
         assert result.status == "done"
@@ -246,9 +243,8 @@ async def test_no_retry_starts_beyond_the_budget(autojump_clock: trio.testing.Mo
             has_failed = True
             raise ModelError("the service is unwell", retryable=True, retry_after=5)
 
-    async with open_agents(
-        model=ObedientModel(on_reply=fail_once), settings=make_settings(agents=True, budget_tokens=BUDGET)
-    ) as agents:
+    settings = make_settings(agents=True, budget_tokens=BUDGET)
+    async with open_agents(model=ObedientModel(on_reply=fail_once), settings=settings) as agents:
         calls = [["explore", {"task": failing_task}], start("plan", [["plan_list", {}]])]
         assert agents.session.chain.submit(task_of(calls)).what == "started"
         await agents.session.chain.wait_idle()
@@ -262,4 +258,4 @@ async def test_calls_skipped_by_children_are_counted() -> None:
         await agents.start_run([start("agent", [WAIT, ["plan_add_task", {"task": "x"}]])])
         agents.session.chain.submit("stop")
         result = await agents.finish_run()
-        assert "[1 done, 1 skipped]" in result.result
+        assert "[1 done, 1 skipped]" in result.result, "the child's calls of wait and of plan_add_task"

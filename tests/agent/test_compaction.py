@@ -1,7 +1,6 @@
 """A conversation that outgrows its window is compacted: a summary replaces it, with all lines of the user verbatim."""
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -24,9 +23,12 @@ from chain.tools.tool import Tool, ToolContext, tool
 SUMMARY = "The goal is to count. Two files were read."
 SUMMARY_PROMPT = "The conversation is about to be shortened"
 WINDOW = 2_200
-"""Tokens of a small window. It has room for three results of ``read`` (600 tokens each) and not for a fourth one."""
-LARGE = {"window_tokens": 200_000, "limit": 200_000}
-"""A window that no test fills."""
+"""Tokens of a small window. The system prompt and the tools need 400 of them, a result of ``read`` needs 450."""
+UNREACHED = 200_000
+"""Tokens that no conversation of these tests needs."""
+LARGE = {"window_tokens": UNREACHED, "limit": UNREACHED}
+LONG_REPLY = "hi " * 1_000
+"""A reply that a compaction does not keep word for word."""
 
 
 def is_summary_request(request: Request) -> bool:
@@ -153,7 +155,8 @@ async def test_a_nearly_full_window_is_compacted() -> None:
     assert ended.tokens_after < ended.tokens_before
     [asked_tokens] = (tokens_of(r) for r in session.model.requests if is_summary_request(r))
     assert 0.8 * WINDOW < asked_tokens <= WINDOW, "the request for a summary contains all that fits"
-    assert not [r for r in session.records if r["type"] == "request" and r.get("message")], "the summary has a record"
+    requests = [r for r in session.records if r["type"] == "request"]
+    assert not any(r.get("message") for r in requests), "a usable summary is only in the record of its compaction"
     last = session.model.requests[-1]
     assert SUMMARY in first_message(last)
     assert "[run 1, query] count the rows" in first_message(last)
@@ -175,33 +178,35 @@ async def test_compaction_can_be_turned_off() -> None:
         assert session.of(events.Compaction) == []
 
 
-NO_SUMMARY: dict[str, dict[str, Any]] = {
-    "an empty summary": {"summary": ""},
-    "a refusal": {"summary": None},
-    "a summary that is too long": {"summary": "x" * 20_000},
-    "an error": {"fails": True},
+UNUSABLE = "could not be summarized"
+NO_SUMMARY: dict[str, tuple[dict[str, Any], str, int]] = {
+    # The options of the model, the reason in the notice, and the number of recorded unusable summaries.
+    "an empty summary": ({"summary": ""}, UNUSABLE, 1),
+    "a refusal": ({"summary": None}, UNUSABLE, 1),
+    "a summary that is too long": ({"summary": "x" * 20_000}, UNUSABLE, 1),
+    "an error": ({"fails": True}, "no summary today", 0),
 }
 
 
-@pytest.mark.parametrize(
-    ("window", "limit", "stubs"),
-    [(WINDOW, WINDOW, 1), (None, 2_000, 3)],
-    ids=["before a request", "after a refused request"],
-)
-@pytest.mark.parametrize("summary", NO_SUMMARY.values(), ids=NO_SUMMARY)
+STUBS = {
+    "only as many as the excess": (WINDOW, WINDOW, 1),
+    "half of a conversation that the service refused": (None, 2_000, 3),
+}
+
+
+@pytest.mark.parametrize(("window", "limit", "stubs"), STUBS.values(), ids=STUBS)
+@pytest.mark.parametrize(("options", "reason", "unusable"), NO_SUMMARY.values(), ids=NO_SUMMARY)
 async def test_without_a_summary_old_results_become_stubs(
-    window: int | None, limit: int, stubs: int, summary: dict[str, Any]
+    window: int | None, limit: int, stubs: int, options: dict[str, Any], reason: str, unusable: int
 ) -> None:
-    model = SmallModel([1, 2, 3, 4, "done"], window_tokens=window, limit=limit, **summary)
+    model = SmallModel([1, 2, 3, 4, "done"], window_tokens=window, limit=limit, **options)
     async with checked_session(model, tools=[read]) as session:
         assert (await session.run("count the rows")).status == "done"
     [stubbed] = (r["stubbed"] for r in session.records if r["type"] == "compacted")
     assert len(stubbed) == session.sent().count("characters removed to make room]") == stubs
-    reason = "no summary today" if "fails" in summary else "could not be summarized"
     assert any(reason in e.message for e in session.of(events.Notice))
     recorded = [r["stop_reason"] for r in session.records if r["type"] == "request" and "message" in r]
-    unusable_summaries = [stop_reason for stop_reason in recorded if stop_reason != TOO_LONG]
-    assert len(unusable_summaries) == (0 if "fails" in summary else 1), "it is recorded with its request"
+    assert len([each for each in recorded if each != TOO_LONG]) == unusable, "a request's record has its summary"
 
 
 @pytest.mark.parametrize("point", ["A", "D"])
@@ -210,7 +215,7 @@ async def test_lines_are_delivered_after_a_compaction(point: str) -> None:
     query = "count the rows"
     model = SmallModel([*range(4), "done", "done"])
     async with checked_session(model, tools=[read]) as session:
-        if point == "A":
+        if point == "A":  # four replies of 350 tokens fit, but not also a query of 900
             model.replies = [*(f"{n} " * 700 for n in range(4)), "done", "done"]
             query += " of this long file" * 200
             for n in range(4):
@@ -277,7 +282,7 @@ async def test_a_now_line_repeats_a_compaction() -> None:
 
 
 async def test_the_user_may_request_a_compaction() -> None:
-    model = SmallModel(["x" * 3_000, 1, "done"], **LARGE)
+    model = SmallModel([LONG_REPLY, 1, "done"], **LARGE)
     async with checked_session(model, tools=[read], interactive=True) as session:
         await session.run("tell me much")
         session.chain.runs.compact("the   SKU numbers")
@@ -329,17 +334,17 @@ async def test_a_query_that_fits_no_window_is_returned() -> None:
 
 
 async def test_compactions_that_gain_little_are_not_repeated() -> None:
-    model = SmallModel([*range(8), "done"], limit=9_000)
-    async with checked_session(model, tools=[read_tool(5)]) as session:
-        result = await session.run("y" * 6_000)
+    model = SmallModel([*range(8), "done"], limit=UNREACHED)
+    async with checked_session(model, tools=[read_tool(chars=5)]) as session:
+        result = await session.run("y" * 6_600)  # with the 400 tokens of each request, more than 90% of the window
     assert result.status == "done"
-    assert len(session.of(events.Compaction)) <= 6
+    assert compaction_states(session) == ["started", "failed"], "the user's words alone fill the window"
 
 
 async def test_long_words_of_the_user_leave_room() -> None:
     model = SmallModel([*range(5), "done"])
-    async with checked_session(model, tools=[read_tool(360)]) as session:
-        await session.run("y" * 6_000)
+    async with checked_session(model, tools=[read_tool(chars=360)]) as session:  # too short for stubs
+        await session.run("y" * 6_000)  # with the 400 tokens of each request, just below 90% of the window
     ended = [e for e in session.of(events.Compaction) if e.state == "ended"]
     assert ended
     assert all(e.summary and e.tokens_after <= 0.9 * WINDOW for e in ended)
@@ -360,7 +365,7 @@ async def test_a_compacted_conversation_contains_the_plan() -> None:
 
 
 async def test_text_of_a_too_long_reply_is_retracted() -> None:
-    model = break_off_once(SmallModel(["hi " * 500, "fine"]))
+    model = break_off_once(SmallModel([LONG_REPLY, "fine"]))
     async with checked_session(model) as session:
         await session.run("a greeting")
         assert (await session.run("go on")).result == "fine"
@@ -371,7 +376,7 @@ async def test_text_of_a_too_long_reply_is_retracted() -> None:
 
 @pytest.mark.parametrize("closes", [False, True], ids=["stays open", "closes"])
 async def test_a_compaction_requested_last_follows_the_run(closes: bool) -> None:
-    model = SmallModel(["x" * 3_000, "done"], **LARGE)
+    model = SmallModel([LONG_REPLY, "done"], **LARGE)
     async with checked_session(model, interactive=True) as session:
         await session.run("tell me much")
         call_at_event(session, events.IterationStarted, lambda: session.chain.runs.compact("the numbers"))
@@ -387,19 +392,18 @@ async def test_a_compaction_requested_last_follows_the_run(closes: bool) -> None
 async def test_a_compaction_fails_on_a_full_disk() -> None:
     gate, file = trio.Event(), FullDisk()
     model = SmallModel([1, 2, 3, 4, "done"], gate=gate)
-    file.room = math.inf
     async with open_session(model, tools=[read], file=file) as session:
         session.chain.submit("count the rows")
         await model.summary_requested.wait()
-        file.room = 0
+        file.full = True
         gate.set()
         await wait_quiet(session)
     assert compaction_states(session) == ["started", "failed"]
 
 
 async def test_a_smaller_models_window_causes_a_compaction() -> None:
-    large = SmallModel(["x" * 7_000], **LARGE)
-    small = SmallModel(["fine"], limit=9_000, name="smaller")
+    large = SmallModel(["x" * 7_000], **LARGE)  # with the 400 tokens of each request, nearly the small window
+    small = SmallModel(["fine"], limit=UNREACHED, name="smaller")
     async with open_session(large) as session:
         await session.run("tell me much")
         session.chain.runs.use_model(small, None)
@@ -418,12 +422,12 @@ async def test_answers_are_kept_word_for_word() -> None:
     assert "(asked: Which year?) the year before that" in first_message(session.model.requests[-1])
     restored = load_journal(file.data.splitlines(keepends=True)).state.main.history
     history = session.chain.runs.executor.context.state.history
-    assert restored.words.select_rows(10_000) == history.words.select_rows(10_000)
+    assert restored.words.select_rows(chars=10_000) == history.words.select_rows(chars=10_000)
     assert restored.conversation.messages == history.conversation.messages
 
 
 async def test_compacted_images_are_named() -> None:
-    model = SmallModel(["seen " * 900, "fine"], **LARGE)
+    model = SmallModel([LONG_REPLY, "fine"], **LARGE)
     async with checked_session(model) as session:
         session.chain.submit("what is this?", images=[("shot.png", b"\x89PNG\r\n\x1a\n and so on")])
         await wait_quiet(session)
@@ -435,7 +439,7 @@ async def test_compacted_images_are_named() -> None:
 
 
 async def test_a_stop_during_a_compaction_keeps_shown_text() -> None:
-    model = break_off_once(SmallModel(["hi " * 500, "never"], gate=trio.Event()))
+    model = break_off_once(SmallModel([LONG_REPLY, "never"], gate=trio.Event()))
     async with checked_session(model) as session:
         await session.run("a greeting")
         session.chain.submit("go on")
@@ -458,13 +462,14 @@ async def test_a_stop_during_a_compaction_keeps_shown_text() -> None:
     ],
 )
 async def test_a_used_up_budget_delivers_no_line(event: type[events.Event], line: str) -> None:
-    model = break_off_once(SmallModel(["hi " * 500]))
-    async with checked_session(model, settings=make_settings(budget_tokens=300)) as session:
+    model = break_off_once(SmallModel([LONG_REPLY]))
+    budget = 300  # more than the reply that is broken off uses (101), and less than the request for a summary
+    async with checked_session(model, settings=make_settings(budget_tokens=budget)) as session:
         await session.run("a greeting")
         call_at_event(session, event, lambda: session.chain.submit(line))
         assert (await session.run("go on")).status == "limit_reached"
         assert compaction_states(session) == ["started", "ended"]
-        assert session.state("L3") == "returned"
+        assert session.state("L3") == "returned", "the line after the two queries"
 
 
 async def test_a_quotation_of_a_withdrawn_line_stays() -> None:
@@ -479,7 +484,7 @@ async def test_a_quotation_of_a_withdrawn_line_stays() -> None:
     assert compacted.count("the forbidden word") == 1
 
 
-@pytest.mark.parametrize("asked_tokens", [0, 300_000], ids=["without a number", "with a number"])
+@pytest.mark.parametrize("asked_tokens", [0, UNREACHED + 100_000], ids=["without a number", "with a number"])
 async def test_too_long_is_believed_only_with_a_number(asked_tokens: int) -> None:
     model = SmallModel([1, "never"], **LARGE)
     reply = model.reply
@@ -502,7 +507,7 @@ async def test_too_long_is_believed_only_with_a_number(asked_tokens: int) -> Non
 
 @pytest.mark.parametrize("later", ["", "the names"], ids=["one request", "two requests"])
 async def test_a_cut_compaction_keeps_the_latest_focus(later: str) -> None:
-    model = SmallModel(["hi " * 800, 1, "done", "done"], window_tokens=None, gate=trio.Event())
+    model = SmallModel([LONG_REPLY, 1, "done", "done"], window_tokens=None, gate=trio.Event())
     async with checked_session(model, tools=[read]) as session:
         await session.run("a greeting")
         call_at_event(session, events.ToolResult, lambda: session.chain.runs.compact("the numbers"))

@@ -1,4 +1,4 @@
-"""The loop: the requests to the model, the delivery of lines, and the end of runs."""
+"""The loop: the requests to the model, the delivery of lines, and the end of runs. L1 is the query."""
 
 import json
 import re
@@ -94,7 +94,7 @@ async def test_refused_parameters_are_left_out_with_a_notice() -> None:
         def refuse_temperature(request: Request) -> None:
             session.mark(request)
             if request.overrides.temperature is not None:
-                raise ParameterRefused("not these", ["top_p", "without", "temperature"])
+                raise ParameterRefused("not these", ["top_p", "without", "temperature"])  # only the last one was sent
 
         session.model.on_request = refuse_temperature
         await run_with_lines(session, gate, "how is it going?")
@@ -102,6 +102,7 @@ async def test_refused_parameters_are_left_out_with_a_notice() -> None:
         [notice] = session.of(events.Notice)
         assert "the service refused temperature, so it is not sent" in notice.message
         assert "handler.yaml" in notice.message
+        # The second request is repeated without the temperature.
         assert [r.overrides.temperature for r in session.model.requests] == [None, 0.3, None, None]
 
 
@@ -176,9 +177,7 @@ async def test_a_tool_fault_is_an_error_result(call: str, message: str) -> None:
 
 
 async def test_a_broken_stream_is_retried(autojump_clock: MockClock) -> None:
-    model = (
-        "rules: [{text: The whole answer., error: {message: the stream broke, retryable: true, times: 2, after: 5}}]"
-    )
+    model = "rules: [{text: The whole answer., error: {message: it broke, retryable: true, times: 2, after: 5}}]"
     async with checked_session(model) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result, result.iterations) == ("done", "The whole answer.", 1)
@@ -205,18 +204,20 @@ async def test_an_overloaded_service_is_retried_for_ten_minutes(autojump_clock: 
         assert len(retries) > 20
         delays = [r.delay_s for r in retries]
         assert max(delays) <= 30
-        for delay, doubled in zip(delays, (0.5, 1, 2, 4, 8, 16), strict=False):
+        for delay, doubled in zip(delays, (0.5, 1, 2, 4, 8, 16), strict=False):  # up to half is left out at random
             assert doubled / 2 <= delay <= doubled
 
 
-@pytest.mark.parametrize("max_attempts", [2, 6, pytest.param(None, id="the default of 4")])
-async def test_broken_replies_are_retried_up_to_the_limit(max_attempts: int | None, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize(("max_attempts", "attempts"), [(2, 2), (6, 6), (None, 4)], ids=["2", "6", "the default of 4"])
+async def test_broken_replies_are_retried_up_to_the_limit(
+    max_attempts: int | None, attempts: int, autojump_clock: MockClock
+) -> None:
     broken = "rules: [{text: x, error: {message: it broke off, retryable: true}}]"
     async with open_session(broken, settings=make_settings(max_attempts=max_attempts)) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result, result.exit_code) == ("error", "it broke off", 1)
-        assert len(session.model.requests) == (max_attempts or 4)
-        assert [r.reason for r in session.of(events.Retry)] == ["it broke off"] * ((max_attempts or 4) - 1)
+        assert len(session.model.requests) == attempts
+        assert [r.reason for r in session.of(events.Retry)] == ["it broke off"] * (attempts - 1)
         assert [error.kind for error in session.of(events.Error)] == ["model"]
 
 
@@ -300,13 +301,14 @@ async def test_an_empty_reply_is_continued_once() -> None:
         assert session.sent() == "user: Do the task\nuser: Please continue."
 
 
-@pytest.mark.parametrize("empty_replies", [1, 2])
-async def test_a_waiting_line_follows_an_empty_reply(empty_replies: int) -> None:
+@pytest.mark.parametrize(
+    ("empty_replies", "continues"), [(1, []), (2, ["user: Please continue."])], ids=["the first", "the second"]
+)
+async def test_a_waiting_line_follows_an_empty_reply(empty_replies: int, continues: list[str]) -> None:
     model = f"rules: [{{text: '', times: {empty_replies}}}, {{text: Answer.}}]"
     async with checked_session(model) as session:
         call_at_event(session, events.UsageReport, lambda: session.chain.submit("use B"), nth=empty_replies)
         result = await session.run("Do the task")
-        continues = [] if empty_replies == 1 else ["user: Please continue."]
         assert session.sent().splitlines() == ["user: Do the task", *continues, "user: USER INTERRUPTION: use B"]
         assert [e.point for e in session.of(events.UserInterruption)] == ["B"]
         assert (result.status, result.result) == ("done", "Answer.")
@@ -502,7 +504,8 @@ rules:
     async with open_session(model, tools=[big], file=disk) as session:
         assert (await session.run("Do the task")).status == "error"
         started = [e.id for e in session.of(events.ToolCall)]
-        assert started == [e.id for e in session.of(events.ToolResult) if e.id in started] != []
+        assert started
+        assert started == [e.id for e in session.of(events.ToolResult) if e.id in started]
         for _ in range(failed_runs):
             session.chain.submit("again")
             await session.chain.wait_idle()
@@ -544,7 +547,7 @@ async def look(ctx: ToolContext) -> str:
 
 async def test_invalid_and_reused_call_ids_are_rewritten() -> None:
     invalid, valid = ["functions.look:0", "", "call 1", "tö", "x" * 200], "valid-1"
-    model = ModelWithIds([[*invalid, valid], ["", "call_2", valid], [], [valid, "cut"]])
+    model = ModelWithIds([[*invalid, valid], ["", "call_2", valid], [], [valid, "cut"]])  # [] ends the first run
     async with checked_session(model, tools=[look]) as session:
         assert (await session.run("Do the task")).status == "done"
         assert (await session.run("Do another task")).status == "done"
@@ -555,7 +558,7 @@ async def test_invalid_and_reused_call_ids_are_rewritten() -> None:
         *_, cut = last_reply
         assert cut == "cut"
         ids = [*first_reply, *second_reply, *last_reply]
-        assert len(ids) == len(set(ids)) == 11
+        assert len(ids) == len(set(ids)) == 6 + 3 + 2
         assert all(re.fullmatch("[a-zA-Z0-9_-]{1,128}", id) for id in ids)
         results = {event.id: event.text for event in session.of(events.ToolResult)}
         assert results.keys() == set(ids), "events have the ids of the conversation"
@@ -588,6 +591,7 @@ async def test_hanging_threads_do_not_block_the_journal(tmp_path: Path) -> None:
     hang = partial(trio.to_thread.run_sync, released.wait, abandon_on_cancel=True)
     try:
         async with trio.open_nursery() as nursery:
+            # One more than the threads that may run at once:
             for _ in range(trio.to_thread.current_default_thread_limiter().total_tokens + 1):
                 nursery.start_soon(hang)
             await wait_all_tasks_blocked()

@@ -1,4 +1,4 @@
-"""Interrupts in special situations. ``test_loop_table`` has those at each place of the loop."""
+"""Interrupts in special situations. ``test_loop_table`` has those at each place of the loop. L1 is the query."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -70,7 +70,7 @@ async def test_an_interrupt_returns_lines_of_all_kinds() -> None:
         await gates.wait_reached("a")
         for line in lines:
             session.chain.submit(line)
-        for _ in range(3):
+        for _ in range(3):  # only the first one has an effect
             session.interrupt()
         gates.is_open = True
         await check_interrupted(session, CALLS, FIRST_CUT)
@@ -115,8 +115,7 @@ async def test_an_interrupt_waits_for_a_shielded_tool(read_only: bool, has_check
         await wait_all_tasks_blocked()
         assert session.chain.is_running
         assert session.chain.submit("are you there?").what == "queued"
-        gates.is_open = True
-        gates.open("a")
+        gates.open_all()
         await check_interrupted(session, CALLS, results)
         assert session.state("L2") == "returned"
 
@@ -126,7 +125,7 @@ async def test_an_interrupt_waits_for_a_shielded_tool(read_only: bool, has_check
 )
 async def test_an_interrupt_as_a_tool_returns(fails: bool, result: str) -> None:
     async def work(at: str) -> None:
-        if session.of(events.Result):
+        if session.of(events.Result):  # in the next run
             return
         await trio.lowlevel.checkpoint()
         session.interrupt()
@@ -144,7 +143,7 @@ async def test_an_interrupt_as_a_tool_returns(fails: bool, result: str) -> None:
 async def test_errors_of_a_cancelled_model_are_ignored(error: Exception) -> None:
     class FailingModel(ScriptedModel):
         async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-            if not session.interrupted_at:
+            if not session.interrupted_at:  # in the first run
                 try:
                     await trio.sleep_forever()
                 finally:
@@ -159,12 +158,12 @@ async def test_errors_of_a_cancelled_model_are_ignored(error: Exception) -> None
         assert session.of(events.Error) == []
 
 
-@pytest.mark.parametrize("retryable", [True, False])
+@pytest.mark.parametrize("retryable", [True, False], ids=["retryable", "final"])
 async def test_a_model_error_at_a_stop_is_ignored(retryable: bool) -> None:
     class FailingModel(ScriptedModel):
         async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
             reply = await super().reply(request, on_delta)
-            if not session.of(events.Result):
+            if not session.of(events.Result):  # in the first run
                 session.chain.submit("stop")
                 raise ModelError("broken", retryable=retryable)
             return reply

@@ -48,7 +48,7 @@ async def test_a_query_includes_its_files(workspace: Path) -> None:
 async def test_files_are_read_at_the_delivery(workspace: Path) -> None:
     gates = Gates()
     async with checked_session(ONE_TOOL, tools=gates.tools) as session:
-        await start_run(session, gates, "a", "shorter, as in @notes.txt and @../x.txt")
+        await start_run(session, gates, "a", "shorter, as in @notes.txt and @../x.txt")  # the latter is outside
         (workspace / "notes.txt").write_text("three\n")
         await finish_run(session, gates)
         _, file = blocks(session, "USER INTERRUPTION")
@@ -59,6 +59,7 @@ async def test_files_are_read_at_the_delivery(workspace: Path) -> None:
 
 def test_named_files_do_not_count_as_words() -> None:
     words, file = "look at @a", "[File a, 1 line]\n" + "x" * 3_000
-    parts = dict(view_of([Message("user", (Text(words), Text(file)))], WindowUsage(), None, []).parts)
+    message = Message("user", (Text(words), Text(file)))
+    parts = dict(view_of([message], WindowUsage(), window=None, overhead=[]).parts)
     assert parts["user's words"] == math.ceil(len(words) / FIRST_RATIO)
     assert parts["named files"] == math.ceil(len(file) / FIRST_RATIO)

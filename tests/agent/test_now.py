@@ -1,4 +1,4 @@
-"""Now lines (``!!``) cancel the reply or the tools, are delivered at once, and the run continues."""
+"""Now lines (``!!``) cancel the reply or the tools, are delivered at once, and the run continues. L1 is the query."""
 
 import pytest
 import trio
@@ -9,11 +9,14 @@ from trio.testing import MockClock
 
 from chain import events
 
+MID_ANSWER_S = 15
+"""A moment after the first piece of an answer (10 s), and before the second one (20 s)."""
+
 
 async def test_a_cut_reply_is_not_the_result(autojump_clock: MockClock) -> None:
     async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
-        await trio.sleep(15)  # the first half of the answer is shown after 10 s, the second after 20 s
+        await trio.sleep(MID_ANSWER_S)
         session.chain.submit("use B")
         session.chain.submit("!!use A")
         await session.chain.wait_idle()
@@ -33,7 +36,7 @@ async def test_a_cut_reply_without_text_leaves_nothing(reply: str, autojump_cloc
     model = f"rules: [{{when: {{interruption: .}}, text: Noted.}}, {{{reply}, pace: {{chunk: 2, delay_s: 10}}}}]"
     async with checked_session(model) as session:
         session.chain.submit("Do the task")
-        await trio.sleep(15)
+        await trio.sleep(MID_ANSWER_S)
         session.chain.submit("!!use A")
         await session.chain.wait_idle()
         assert session.sent() == "user: Do the task\nuser: USER INTERRUPTION: use A"
@@ -65,7 +68,7 @@ async def test_a_dropped_now_line_still_cuts() -> None:
 async def test_a_cut_for_a_dropped_line_is_continued(autojump_clock: MockClock) -> None:
     async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
-        await trio.sleep(15)
+        await trio.sleep(MID_ANSWER_S)
         session.chain.submit("!!use A")
         session.chain.lines.drop("L2")
         await session.chain.wait_idle()
@@ -76,9 +79,8 @@ async def test_a_cut_for_a_dropped_line_is_continued(autojump_clock: MockClock) 
 @pytest.mark.parametrize("line", ["stop", "!!stop"])
 async def test_a_stop_precedes_a_now_line(line: str) -> None:
     async with checked_session(SLOW_ANSWER) as session:
-        call_at_event(
-            session, events.IterationStarted, lambda: (session.chain.submit("!!use A"), session.chain.submit(line))
-        )
+        submit = session.chain.submit
+        call_at_event(session, events.IterationStarted, lambda: (submit("!!use A"), submit(line)))
         result = await session.run("Do the task")
         assert (result.status, session.state("L2")) == ("cancelled", "returned")
         assert session.model.requests == []

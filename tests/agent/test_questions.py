@@ -1,6 +1,5 @@
 """Questions of tool calls to the user: when they are asked, which answers they take, and what withdraws them."""
 
-import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 
@@ -21,17 +20,18 @@ from chain.tools.ask import ask_user_question
 from chain.tools.tool import Preview, Tool, ToolContext, tool
 
 CHANGE = "{name: change_file, input: {path: a}}"
-OTHER = "{name: change_file, input: {path: b}}"
-OWN = "{name: change_file, input: {path: own}}"
-LATE = "{name: change_file, input: {path: late}}"
+# For these paths, the preview of ``change_file`` (support/models.py) differs:
+BY_SUBJECT = "{name: change_file, input: {path: b}}"  # "always" allows only calls with the same path
+EACH_TIME = "{name: change_file, input: {path: own}}"  # the user is asked each time
+SLOW_PREVIEW = "{name: change_file, input: {path: late}}"
 DANGER = "{name: danger, input: {}}"
 LOOK = "{name: look, input: {at: x}}"
 DIG = "{name: dig, input: {hosts: 2}}"
 CHOICE = "{name: ask_user_question, input: {question: Which?, options: [left, right]}}"
 COMMAND = "{name: command, input: {command: run}}"
 REPLACE = "{name: replace, input: {}}"
-NOBODY_ALLOWS = "danger needs approval, and no one is available to approve it; allow it with --allow danger."
-NO_USER_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
+NO_ONE_APPROVES = "danger needs approval, and no one is available to approve it; allow it with --allow danger."
+NO_ONE_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
 DAYS = 1e5
 """Seconds beyond all deadlines of these tests."""
 TOOL_S = 0.6
@@ -127,16 +127,16 @@ async def test_an_answer_allows_or_refuses_a_call(
 ALLOWANCES = {
     # The calls, the configured allowance, the user's answers ("a" is always), and the decision on each call.
     "always allows the same tool": (
-        [CHANGE, OTHER, DANGER], "", "an", ["allowed/user/always", "allowed/config/always", "refused/user"]
+        [CHANGE, BY_SUBJECT, DANGER], "", "an", ["allowed/user/always", "allowed/config/always", "refused/user"]
     ),
     "always allows only the same subject": (
-        [OTHER, OTHER, CHANGE], "", "ay", ["allowed/user/always", "allowed/config/always", "allowed/user"]
+        [BY_SUBJECT, BY_SUBJECT, CHANGE], "", "ay", ["allowed/user/always", "allowed/config/always", "allowed/user"]
     ),
     "always does not allow a call that is asked each time": (
-        [OWN, OWN, CHANGE], "change_file", "ay", ["allowed/user", "allowed/user", "allowed/config"]
+        [EACH_TIME, EACH_TIME, CHANGE], "change_file", "ay", ["allowed/user", "allowed/user", "allowed/config"]
     ),
     "always for a call that is asked each time allows no other": (
-        [OWN, CHANGE], "", "an", ["allowed/user", "refused/user"]
+        [EACH_TIME, CHANGE], "", "an", ["allowed/user", "refused/user"]
     ),
     "the configuration allows": ([CHANGE, DANGER], "change_file(a*)", "y", ["allowed/config", "allowed/user"]),
 }  # fmt: skip
@@ -152,7 +152,7 @@ async def test_an_allowance_applies_to_later_calls(
         given = session.of(events.Answer)
         assert [f"{e.decision}/{e.by}{'/always' * e.is_for_always}" for e in given] == expected
         asked_each_time = [q for q in session.of(events.Question) if q.text.endswith("(asked each time)")]
-        assert len(asked_each_time) == calls.count(OWN)
+        assert len(asked_each_time) == calls.count(EACH_TIME)
 
 
 @pytest.mark.parametrize(
@@ -178,21 +178,22 @@ async def test_an_answer_may_escalate_one_call(text: str, escalation: Escalation
         assert record.get("escalation") == escalation
 
 
-@pytest.mark.parametrize(
-    ("call", "text", "mode"),
-    [
-        pytest.param("{name: command, input: {command: no network}}", "w", "ask", id="another one is offered"),
-        pytest.param(CHANGE, "w", "ask", id="network for a tool without a sandbox"),
-        pytest.param(CHANGE, "o", "ask", id="outside for a tool without a sandbox"),
-        pytest.param(COMMAND, "o", "read only", id="the mode is read only"),
-    ],
-)
-async def test_an_escalation_must_be_offered(call: str, text: str, mode: str) -> None:
+NO_SANDBOX = "does not apply to Q1: no sandbox restricts that here"
+READ_ONLY = "the mode is read only, so this cannot be allowed; Shift-Tab or /mode ask changes the mode"
+NOT_OFFERED = {
+    "another one is offered": ("{name: command, input: {command: no network}}", "w", "ask", f"w {NO_SANDBOX}"),
+    "network for a tool without a sandbox": (CHANGE, "w", "ask", f"w {NO_SANDBOX}"),
+    "outside for a tool without a sandbox": (CHANGE, "o", "ask", f"o {NO_SANDBOX}"),
+    "the mode is read only": (COMMAND, "o", "read only", READ_ONLY),
+}
+
+
+@pytest.mark.parametrize(("call", "text", "mode", "message"), NOT_OFFERED.values(), ids=NOT_OFFERED)
+async def test_an_escalation_must_be_offered(call: str, text: str, mode: str, message: str) -> None:
     async with open_questions(call) as session:
         session.chain.use_mode(mode)
         refused = session.chain.answer("Q1", text)
-        assert refused.what == "refused"
-        assert mode != "ask" or refused.message == f"{text} does not apply to Q1: no sandbox restricts that here"
+        assert (refused.what, refused.message) == ("refused", message)
         assert session.chain.questions.open_id == "Q1"
         await answer(session, "n")
 
@@ -200,13 +201,10 @@ async def test_an_escalation_must_be_offered(call: str, text: str, mode: str) ->
 # --------------------------------------------------------------------------------------------------------- previews
 
 
-@pytest.mark.parametrize(
-    ("path", "result"),
-    [
-        pytest.param("none", "none is changed", id="there is nothing to preview"),
-        pytest.param("bad", "it would fail", id="the preview raises a tool error"),
-    ],
-)
+UNASKED = {"no preview": ("none", "none is changed"), "the preview raises a tool error": ("bad", "it would fail")}
+
+
+@pytest.mark.parametrize(("path", "result"), UNASKED.values(), ids=UNASKED)
 async def test_a_preview_may_make_a_question_unnecessary(path: str, result: str) -> None:
     async with open_questions(f"{{name: change_file, input: {{path: {path}}}}}") as session:
         await session.chain.wait_idle()
@@ -222,14 +220,14 @@ async def test_without_a_preview_the_input_is_shown(autojump_clock: MockClock) -
 
 
 class Replace:
-    """A tool ``replace`` that counts its previews. A preview shows ``content``, or raises ``error`` if there is one."""
+    """A tool ``replace`` that counts its previews. A preview shows ``content``, hangs, or raises ``error``."""
 
-    def __init__(self, error: BaseException | None = None) -> None:
-        self.content, self.previews, self.error = "one", 0, error
+    def __init__(self, *, error: BaseException | None = None, hangs: bool = False) -> None:
+        self.content, self.previews, self.error, self.hangs = "one", 0, error, hangs
 
     async def preview(self, ctx: ToolContext) -> Preview:
         self.previews += 1
-        if isinstance(self.error, trio.TooSlowError):
+        if self.hangs:
             await trio.sleep_forever()
         if self.error is not None:
             raise self.error
@@ -267,16 +265,14 @@ async def test_only_a_users_approval_is_checked_again(allow: str, answers: list[
 
 
 PREVIEW_ERRORS = {
-    "an exit": (SystemExit(3), "replace failed: SystemExit"),
-    "a timeout": (trio.TooSlowError(), "replace was not run: its preview took longer than 60 s."),
+    "an exit": (Replace(error=SystemExit(3)), "replace failed: SystemExit"),
+    "a timeout": (Replace(hangs=True), "replace was not run: its preview took longer than 60 s."),
 }
 
 
-@pytest.mark.parametrize(("error", "message"), PREVIEW_ERRORS.values(), ids=PREVIEW_ERRORS)
-async def test_a_failing_preview_is_an_error_result(
-    error: BaseException, message: str, autojump_clock: MockClock
-) -> None:
-    async with open_questions(REPLACE, tools=[Replace(error).tool]) as session:
+@pytest.mark.parametrize(("replace", "message"), PREVIEW_ERRORS.values(), ids=PREVIEW_ERRORS)
+async def test_a_failing_preview_is_an_error_result(replace: Replace, message: str, autojump_clock: MockClock) -> None:
+    async with open_questions(REPLACE, tools=[replace.tool]) as session:
         await session.chain.wait_idle()
         assert session.result.status == "done"
         [result] = sent_results(session)
@@ -330,18 +326,17 @@ async def test_a_malformed_question_is_not_asked(question: str, options: list[st
 async def test_without_a_user_questions_are_decided_at_once() -> None:
     async with open_questions(DANGER, CHOICE, is_answered=False) as session:
         await session.chain.wait_idle()
-        assert sent_results(session) == [NOBODY_ALLOWS, NO_USER_CHOOSES]
+        assert sent_results(session) == [NO_ONE_APPROVES, NO_ONE_CHOOSES]
         assert decisions(session) == [("Q1", "refused", "nobody"), ("Q2", "refused", "nobody")]
 
 
-@pytest.mark.parametrize(
-    ("line", "hint"),
-    [
-        ("make", "allow it with --allow 'command(make)'"),
-        ("make it's", "no pattern can name this call, and plain command would allow every call"),
-    ],
-    ids=["plain", "with a quotation mark"],
-)
+HINTS = {
+    "plain": ("make", "allow it with --allow 'command(make)'"),
+    "a quotation mark": ("make it's", "no pattern can name this call, and plain command would allow every call"),
+}
+
+
+@pytest.mark.parametrize(("line", "hint"), HINTS.values(), ids=HINTS)
 async def test_the_suggested_allowance_names_the_call(line: str, hint: str) -> None:
     async with open_questions(f"{{name: command, input: {{command: {line}}}}}", is_answered=False) as session:
         await session.chain.wait_idle()
@@ -354,12 +349,12 @@ async def test_questions_are_decided_when_the_last_user_leaves(autojump_clock: M
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         first_user.close()
-        first_user.close()
+        first_user.close()  # has no effect
         await wait_all_tasks_blocked()
         assert session.chain.questions.open_id == "Q1"
         second_user.close()
         await session.chain.wait_idle()
-        assert sent_results(session) == [NO_USER_CHOOSES, NO_USER_CHOOSES, NOBODY_ALLOWS]
+        assert sent_results(session) == [NO_ONE_CHOOSES, NO_ONE_CHOOSES, NO_ONE_APPROVES]
 
 
 async def test_questions_are_asked_one_at_a_time(autojump_clock: MockClock) -> None:
@@ -410,13 +405,13 @@ async def test_an_open_question_pauses_all_deadlines(mock_clock: MockClock) -> N
 
 
 async def test_deadlines_resume_after_the_answer(mock_clock: MockClock) -> None:
-    calls = [DANGER, "{name: slow, input: {}}", "{name: danger, input: {seconds: 100}}"]
-    async with open_questions(*calls, timeout_s=30) as session:
-        for seconds in (DAYS, 29):
-            await advance(mock_clock, seconds)
-            await answer(session, "y")
+    async with open_questions(DANGER, "{name: danger, input: {seconds: 100}}", timeout_s=30) as session:
+        await advance(mock_clock, DAYS)
+        await answer(session, "y")
+        await advance(mock_clock, 29)  # the first call ends at this jump of the clock
+        await answer(session, "y")
         assert session.chain.is_running
-        mock_clock.jump(2)
+        mock_clock.jump(2)  # beyond the 30 s of the run
         await session.chain.wait_idle()
         assert session.result.status == "limit_reached"
 
@@ -429,6 +424,11 @@ STATUS_AFTER = {"stop": "cancelled", "!use B": "done", "!!use B": "done", "Esc":
 def do(session: Session, act: str) -> None:
     """Submit a line, or interrupt."""
     session.interrupt() if act == "Esc" else session.chain.submit(act)
+
+
+def jump_while_idle(clock: MockClock) -> None:
+    """Let the clock jump from now on whenever all tasks wait."""
+    clock.autojump_threshold = 0
 
 
 @pytest.mark.parametrize(("act", "status"), STATUS_AFTER.items())
@@ -480,9 +480,9 @@ async def test_an_allowed_call_may_still_be_prevented(act: str) -> None:
 
 @pytest.mark.parametrize("line", ["stop", "!no"])
 async def test_a_line_during_a_preview_prevents_its_question(line: str, mock_clock: MockClock) -> None:
-    async with open_questions(LATE, DANGER) as session:
+    async with open_questions(SLOW_PREVIEW, DANGER) as session:
         session.chain.submit(line)
-        mock_clock.autojump_threshold = 0
+        jump_while_idle(mock_clock)
         await session.chain.wait_idle()
         assert (session.of(events.Question), session.of(events.ToolCall)) == ([], [])
 
@@ -493,7 +493,7 @@ async def test_a_line_prevents_further_questions_of_a_tool(line: str, mock_clock
         await answer(session, "y")
         await advance(mock_clock, TOOL_S)
         session.chain.submit(line)
-        mock_clock.autojump_threshold = 0
+        jump_while_idle(mock_clock)
         await session.chain.wait_idle()
         assert [question.name for question in session.of(events.Question)] == ["dig"]
         assert [call.name for call in session.of(events.ToolCall)] == ["dig"]
@@ -549,6 +549,6 @@ async def test_a_full_disk_blocks_no_ending(act: str) -> None:
         await session.chain.wait_idle()
         assert session.chain.questions.open_id is None
         assert session.result.status in ("error", "cancelled", "interrupted")
-        file.room = math.inf
+        file.full = False
         user.close()
         assert (await session.run("Again")).status == "done"

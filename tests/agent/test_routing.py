@@ -1,4 +1,4 @@
-"""Which agent a line goes to (SPEC section 10), and what happens to a line whose agent ends before the delivery."""
+"""Which agent a line goes to (SPEC section 10), also if its agent ends before the delivery. L1 is the task."""
 
 import json
 
@@ -49,6 +49,7 @@ async def test_the_youngest_sibling_precedes_deeper_agents() -> None:
     async with open_agents() as agents:
         with_descendants = start("agent", [start("agent", [start("plan", [WAIT])])])
         await agents.start_run([with_descendants, start("agent", [WAIT])])
+        # The sibling is agent-2 or agent-3, because it starts about when the child of agent-1 does.
         (younger,) = {view.name for view in agents.session.chain.agents if view.parent == "main"} - {"agent-1"}
         assert agents.send("use B") == younger
         agents.waiters.release(younger)
@@ -142,14 +143,8 @@ async def test_a_line_to_an_unknown_agent_is_refused() -> None:
 async def test_lines_of_finished_agents_move_up() -> None:
     async with open_agents(settings=ONE_ITERATION) as agents:
         await agents.start_run([start("explore", [WAIT])], answer="All.")
-        sent = [
-            ("first", "explore-1"),
-            ("second", "main"),
-            ("third", "explore-1"),
-            ("todo: add x", "explore-1"),
-            ("fourth", "main"),
-        ]
-        for text, agent in sent:
+        to = {"first": "explore-1", "second": "main", "third": "explore-1", "todo: add x": "explore-1", "last": "main"}
+        for text, agent in to.items():
             agents.send(text, to=agent)
         await agents.finish_run()
         (interruption,) = agents.interruptions("main")
@@ -160,10 +155,10 @@ async def test_lines_of_finished_agents_move_up() -> None:
             ("L4", "explore-1", 2),
             ("L5", "explore-1", 3),
             ("L6", "main", 2),
-            ("L2", "main", 1),
-            ("L4", "main", 3),
+            ("L2", "main", 1),  # moved up
+            ("L4", "main", 3),  # moved up
         ]
-        assert agents.session.state("L5") == "handled"
+        assert agents.session.state("L5") == "handled", "the todo line"
         assert {r.id: r.agent for r in agents.session.chain.lines.receipts if r.state == "delivered"}["L2"] == "main"
         assert agents.results("main") == [("Step 1.\n\n[explore-1 stopped: max_iterations]", False)]
 
@@ -317,8 +312,8 @@ async def test_the_chain_lists_its_agents() -> None:
         ]
         assert (main.iteration, explore.task) == (2, task_of())
         call_tokens = ObedientModel().usage.total_tokens
-        assert main.tokens == 5 * call_tokens, "with those of its descendants"
-        assert agent.tokens == 2 * call_tokens
+        assert main.tokens == (2 + 1) * call_tokens + agent.tokens, "its own, those of explore-1 and of agent-1"
+        assert agent.tokens == (1 + 1) * call_tokens, "its own and those of plan-1"
         assert agents.session.chain.status().startswith("iteration 2, tools, 2 agents below; 0 lines wait")
         agents.send("use B")
         _, _, plan, _ = agents.session.chain.agents

@@ -1,4 +1,4 @@
-"""Lines that steer a run without stopping it: where each kind is delivered, and what models and tools receive."""
+"""Lines that steer a run without stopping it: where they are delivered, and who receives what. L1 is the query."""
 
 import pytest
 from support.checks import checked_session
@@ -9,7 +9,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 
 RESUME = "Your reply was shown to the user."
-
 
 TOUR = """
 rules:
@@ -28,6 +27,7 @@ async def test_lines_during_an_answer_arrive_at_b(mock_clock: MockClock) -> None
             await advance(mock_clock)
         await session.chain.wait_idle()
         [interruption] = session.of(events.UserInterruption)
+        # The line is sent after 10 s, and the answer ends after 30 s.
         assert (interruption.point, interruption.iteration, interruption.waited_s) == ("B", 1, 20)
         waits = {r["type"]: r["waited_s"] for r in session.records if r.get("point") == "B"}
         assert waits == {"message": 20, "receipt": 20}
@@ -139,8 +139,12 @@ async def test_a_safe_point_reports_a_stop() -> None:
         assert result.partial_results == ("[1 visited, 2 skipped]",)
 
 
-@pytest.mark.parametrize("status", ["cancelled_with_partial", "interrupted", "max_iterations"])
-async def test_used_guidance_ends_handled_unless_delivered(status: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "second_line"),
+    # Except after an interrupt, the tool reaches another safe point and receives the second line too.
+    [("cancelled_with_partial", "handled"), ("interrupted", "returned"), ("max_iterations", "handled")],
+)
+async def test_used_guidance_ends_handled_unless_delivered(status: str, second_line: str) -> None:
     gates = Gates("place 1")
     async with open_session(TOUR, tools=gates.tools, settings=make_settings(max_iterations=1)) as session:
         call_at_event(session, events.ToolCall, lambda: session.chain.submit("skip Amazon"))
@@ -152,9 +156,7 @@ async def test_used_guidance_ends_handled_unless_delivered(status: str) -> None:
             session.chain.interrupt()
         result = await finish_run(session, gates, max_iterations=1)
         assert result.status == status
-        # Except after an interrupt, the tool reaches another safe point and receives the second line too.
-        second = "returned" if status == "interrupted" else "handled"
-        assert (session.state("L2"), session.state("L3")) == ("handled", second)
+        assert (session.state("L2"), session.state("L3")) == ("handled", second_line)
 
 
 async def test_unused_guidance_is_returned_at_the_limit() -> None:
@@ -211,7 +213,7 @@ async def test_a_reply_with_tool_calls_needs_no_resume() -> None:
 
 async def test_no_iteration_left_to_resume_is_max_iterations() -> None:
     gates = Gates()
-    model = TALK.replace("step: 3", "step: 9")
+    model = TALK.replace("step: 3", "step: 9")  # a step that the run does not reach
     async with open_session(model, tools=gates.tools, settings=make_settings(max_iterations=2)) as session:
         await start_run(session, gates, "a", "why?")
         result = await finish_run(session, gates, max_iterations=2)

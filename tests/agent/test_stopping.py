@@ -1,4 +1,4 @@
-"""The text, the results and the conversation that remain after a stop or an interrupt."""
+"""The text, the results and the conversation that remain after a stop or an interrupt. L1 is the query."""
 
 import pytest
 from support.checks import check_next_run, checked_session
@@ -40,7 +40,7 @@ rules:
 """
     async with open_session(model, tools=Gates("a").tools) as session:
         session.chain.submit("Do the task")
-        for _ in range(2):
+        for _ in range(2):  # the thinking, then ten characters of the text
             await advance(mock_clock)
         assert [e.type for e in session.of(events.ThinkingDelta, events.TextDelta)] == ["thinking_delta", "text_delta"]
         session.interrupt()
@@ -78,7 +78,7 @@ async def test_a_stop_before_an_answer_shows_results() -> None:
         assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
         assert result.partial_results == ("a is done",), "without the error of the unknown tool"
         assert result.result == f"{RESULTS}\n\n{QUESTION}"
-        _, _, _, *after_tools = session.conversation
+        _query, _calls, _results, *after_tools = session.conversation
         assert after_tools == [STOP_NOTE]
 
 
@@ -93,7 +93,7 @@ async def test_a_stop_while_answering_shows_text_and_results(mock_clock: MockClo
         assert result.partial_results == ("a is done",)
         note = "Results found but response generation was cancelled."
         assert result.result == f"The whole\n\n{RESULTS}\n\n{note}\n\n{QUESTION}"
-        _, _, _, *after_tools = session.conversation
+        _query, _calls, _results, *after_tools = session.conversation
         assert after_tools == ["The whole ", STOP_NOTE]
 
 
@@ -128,7 +128,8 @@ async def test_several_stops_are_one_and_all_handled() -> None:
         result = await finish_run(session, gates)
         assert len(session.of(events.Result)) == 1
         assert session.conversation.count(STOP_NOTE) == 1
-        assert [session.state(f"L{n}") for n in range(2, 6)] == ["returned", "handled", "handled", "handled"]
+        assert session.state("L2") == "returned"
+        assert [session.state(id) for id in ("L3", "L4", "L5")] == ["handled"] * 3
         assert result.exit_code == 3, "a line was returned"
         assert result.result.endswith(f"[1 done, 2 skipped]\n\n{QUESTION}")
         assert session.of(events.UserInterruption) == []

@@ -1,4 +1,4 @@
-"""The tool calls of a reply: which run in parallel, and what lines, interrupts and errors do to them."""
+"""The tool calls of a reply: which run in parallel, and what lines, interrupts and errors do to them. L1: the query."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -219,7 +219,7 @@ async def test_a_stop_finishes_started_calls_and_skips_others() -> None:
 @pytest.mark.parametrize("line", ["stop", "!now"])
 @pytest.mark.parametrize("checkpoints", range(8))
 async def test_stops_and_urgent_lines_hold_queued_calls(checkpoints: int, line: str) -> None:
-    """The line comes this many checkpoints after a call has ended."""
+    """The line comes this many checkpoints after a call has ended, so at each moment until the next call starts."""
     async with running_calls(*(f"look {n}" for n in NAMES)) as (session, gates):
         gates.open("n0")
         for _ in range(checkpoints):
@@ -299,7 +299,7 @@ async def test_internal_errors_propagate_and_cancel_the_batch() -> None:
                 raise Broken
             super().append(data)
 
-    with pytest.raises(Broken):  # noqa: PT012
+    with pytest.raises(Broken):  # noqa: PT012 (the error ends the whole block)
         async with running_calls("look a", "look b", "look c", file=BrokenFile()) as (session, gates):
             gates.open("b")
             await trio.sleep_forever()

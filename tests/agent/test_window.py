@@ -27,7 +27,7 @@ def test_a_stub_counts_the_images() -> None:
     images = tuple(Image("image/png", f"digest{n}", f"image {n}") for n in range(2))
     result = ToolResult("c1", "short", images=images)
     messages = [Message("assistant", (ToolCall("c1", "look", {}),)), Message("user", (result,))]
-    assert oldest_results(messages, 1) == ("c1",)
+    assert oldest_results(messages, chars=1) == ("c1",)
     _, stubbed = replace_with_stubs(messages, {"c1"})
     assert stubbed.results == (ToolResult("c1", "[look: 5 characters and 2 images removed to make room]"),)
     assert length_of(stubbed) < 100, "the stub has no images"
@@ -36,7 +36,7 @@ def test_a_stub_counts_the_images() -> None:
 def test_counted_replies_are_not_estimated() -> None:
     window_usage = WindowUsage()
     window_usage.add(QUERY)
-    window_usage.update(Usage(100, 200), 0, 0, is_too_long=False)
+    window_usage.update(Usage(input_tokens=100, output_tokens=200), asked_tokens=0, window=0, is_too_long=False)
     window_usage.add(REPLY)
     assert window_usage.tokens == 100 + 200, "as counted by the service"
     window_usage.add(REPLY)
@@ -45,13 +45,15 @@ def test_counted_replies_are_not_estimated() -> None:
 
 
 def test_the_view_lists_the_largest_parts_first() -> None:
-    view = view_of([QUERY, REPLY], WindowUsage(), None, [("tools", len(text_of(tokens=10)))])
+    overhead = [("tools", len(text_of(tokens=10)))]
+    view = view_of([QUERY, REPLY], WindowUsage(), window=None, overhead=overhead)
     assert view.sentence == "replies 200, user's words 100, tools 10"
 
 
 def test_the_latest_words_that_fit_are_kept() -> None:
     words = UserTexts()
-    for words.run, text in ((1, "first"), (2, "second"), (3, "third" * 100)):
+    for run, text in ((1, "first"), (2, "second"), (3, "third" * 100)):
+        words.run = run
         words.add(text)
     second, third = "[run 2, task] second\n", "[run 3, task] " + "third" * 100
     assert words.select_rows(len(second)) == (second + third, 1), "the last text is kept in any case"

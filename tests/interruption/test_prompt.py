@@ -35,11 +35,12 @@ def composed_of(prompt: InterruptionPrompt, *texts: str, situation: Situation = 
 
 
 def user_entry(template: str) -> str:
+    """Return a file with this template of the user's message."""
     return f"messages:\n  - role: user\n    content: |\n      {template}\n"
 
 
 def mistake_in(text: str) -> ConfigError:
-    """Return the error of parsing this file."""
+    """Return the error of parsing this text of a file."""
     with pytest.raises(ConfigError) as caught:
         parse_prompt(text, FILE)
     return caught.value
@@ -169,7 +170,7 @@ def test_mistakes_name_file_line_and_key(text: str, line: int, message: str) -> 
 def test_template_mistakes_name_their_line(template: str, message: str) -> None:
     valid = "messages:\n  - role: system\n    content: |\n      Good: $${x} ${count}\n\n"
     error = mistake_in(f"{valid}      Bad: {template}\n")
-    assert error.line == 6
+    assert error.line == 6, "the line of Bad"
     assert error.message.startswith("messages[0].content: ")
     assert message in error.message
 
@@ -272,14 +273,14 @@ def test_verbatim_texts_are_unchanged(texts: list[str]) -> None:
 )
 def test_no_message_is_ever_blank(typed: str, outcome: str, query: str, template: str) -> None:
     prompt = parse_prompt(user_entry(template) if template else "version: '1.0'", FILE)
-    situation = Situation(1, "D", 0, (), "main", query)
+    situation = Situation(iteration=1, point="D", remaining=0, skipped=(), agent="main", query=query)
     composed = compose(prompt, [Arrival(parse_line(typed), outcome)], situation)
     assert composed.text.strip()
     assert composed.resume is None or composed.resume.strip()
 
 
 def compose_after(*unanswered: str) -> Composed:
-    """Compose the message of a question that follows lines without an answer."""
+    """Compose the message of a question that follows lines without an answer, with ``WITH_DEPLOY_RULE``."""
     before = [Arrival(parse_line(text)) for text in unanswered]
     return compose(parse_prompt(WITH_DEPLOY_RULE, FILE), [Arrival(parse_line("how far are you?"))], AT_D, before)
 

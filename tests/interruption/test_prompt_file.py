@@ -32,7 +32,7 @@ def test_a_missing_path_is_reported_once(path: Path) -> None:
     assert error is not None
     assert "no file is configured" in error.message
     assert error.file is None
-    assert file.current() == (BUILT_IN_PROMPT, None)
+    assert file.current() == (BUILT_IN_PROMPT, None), "the error is not reported again"
 
 
 def test_edits_that_keep_size_and_time_are_seen(path: Path) -> None:
@@ -55,7 +55,7 @@ def test_each_error_is_reported_once(path: Path) -> None:
     missing = f"{path}: cannot be read: No such file or directory"
     broken = f"{path}:2: unknown key mesages: did you mean messages?"
     contents_and_errors = [
-        (None, missing),
+        (None, missing),  # there is no file
         (GOOD, ""),
         (BROKEN, broken),
         (GOOD, ""),
@@ -110,7 +110,8 @@ def test_unusable_files_are_reported(path: Path, content: bytes, message: str) -
 def test_special_files_are_refused(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    for path in [fifo, tmp_path, Path("/dev/zero"), tmp_path / "a\0b", fifo / "below"]:
+    folder, invalid_name, below_a_file = tmp_path, tmp_path / "a\0b", fifo / "below"
+    for path in [fifo, folder, Path("/dev/zero"), invalid_name, below_a_file]:
         prompt, error = PromptFile(path).current()
         assert prompt is BUILT_IN_PROMPT
         assert error is not None

@@ -13,7 +13,7 @@ from support.sessions import make_settings, open_session
 
 from chain import events
 from chain.config.load import Settings
-from chain.interruption import prompt
+from chain.interruption import prompt as prompt_module
 from chain.interruption.prompt import (
     BUILT_IN_PROMPT,
     MAX_RULE_CHARS,
@@ -122,28 +122,28 @@ rules:
 """
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        pytest.param(
-            "deploy it?",
-            Composed("OPS: deploy it?", "Line 1: take care.", Overrides(200, effort="low"), "Back to count SKUs."),
-            id="all but resume",
-        ),
-        pytest.param(
-            "note?",
-            Composed("NOTE\n\nnote?", "Deal with it.", Overrides(1500, 0.0, "high"), None),
-            id="the temperature, the user's message and resume",
-        ),
-        pytest.param(
-            "price?",
-            Composed("SAID: price?", "Count in euros.", Overrides(1500, effort="high"), "After price?, go on."),
-            id="the system's message and resume",
-        ),
-    ],
-)
-def test_a_rule_replaces_parts_of_the_handler(line: str, expected: Composed) -> None:
-    assert composed_of(FOUR_RULES, line) == expected
+REPLACED = {
+    # The line; the text, the post-prompt, the parameters and the resume text of its message.
+    "all but resume": (
+        "deploy it?",
+        *("OPS: deploy it?", "Line 1: take care.", Overrides(max_tokens=200, effort="low"), "Back to count SKUs."),
+    ),
+    "the temperature, the user's message and resume": (
+        "note?",
+        *("NOTE\n\nnote?", "Deal with it.", Overrides(max_tokens=1500, temperature=0.0, effort="high"), None),
+    ),
+    "the system's message and resume": (
+        "price?",
+        *("SAID: price?", "Count in euros.", Overrides(max_tokens=1500, effort="high"), "After price?, go on."),
+    ),
+}
+
+
+@pytest.mark.parametrize(("line", "text", "post_prompt", "overrides", "resume"), REPLACED.values(), ids=REPLACED)
+def test_a_rule_replaces_parts_of_the_handler(
+    line: str, text: str, post_prompt: str, overrides: Overrides, resume: str | None
+) -> None:
+    assert composed_of(FOUR_RULES, line) == Composed(text, post_prompt, overrides, resume)
 
 
 def test_a_rule_inherits_the_built_in_messages() -> None:
@@ -222,8 +222,8 @@ def test_the_shipped_rules_work_if_uncommented() -> None:
 
 @pytest.fixture
 def short_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit the processor time of the rules to a tenth of the usual."""
-    monkeypatch.setattr(prompt, "MAX_RULES_S", 0.01)
+    """Limit the processor time of the rules to a tenth of the usual, which messages still name."""
+    monkeypatch.setattr(prompt_module, "MAX_RULES_S", 0.01)
 
 
 @pytest.mark.usefixtures("short_time_limit")
@@ -239,7 +239,7 @@ def test_a_slow_rule_is_reported_and_disabled() -> None:
 
 
 def settings_with_handler(text: str) -> Settings:
-    """Return settings with a handler file of their own, which a test may edit."""
+    """Return settings with a handler file of their own, not the cached ones, so that a test may edit the file."""
     settings: Settings = make_settings.__wrapped__(handler=text)
     return settings
 

@@ -42,7 +42,7 @@ class Desk:
 
     def restore(self, *lines: records.Line) -> AcceptedLine:
         """Record lines that an earlier process has accepted, and return the last one."""
-        opening = records.Session("id", "0", "model", "/")
+        opening = records.Session("id", "0", "model", "/")  # the second one is of this process
         for record in (opening, *lines, opening):
             self.journal.record(record)
         *_, last = lines
@@ -180,7 +180,7 @@ async def test_ids_of_earlier_processes_can_be_reused(desk: Desk, id: str) -> No
 
 
 async def test_an_unknown_origin_is_restored_as_the_prompt(desk: Desk) -> None:
-    restored = desk.restore(records.Line("L1", "old", "redirect", "next", "main", "future origin"))
+    restored = desk.restore(records.Line("L1", "old", "redirect", "next", "main", origin="future origin"))
     assert restored.origin == "prompt"
 
 
@@ -193,7 +193,7 @@ async def test_renaming_avoids_used_ids(desk: Desk) -> None:
 
 
 async def test_a_reopened_session_keeps_the_order_of_acceptance(desk: Desk) -> None:
-    query_of_unstarted_run = records.Line("L1", "a", "redirect", "next", "main", "prompt", "starts")
+    query_of_unstarted_run = records.Line("L1", "a", "redirect", "next", "main", effect="starts")
     desk.restore(query_of_unstarted_run, records.Line("L2", "b", "redirect", "next", "main"))
     assert texts(desk.inbox.waiting()) == ["a", "b"]
 
@@ -215,7 +215,7 @@ async def test_after_a_failed_sync_all_lines_are_refused(synced_desk: Desk) -> N
     await wait_all_tasks_blocked()
     assert "could not be flushed to disk" in synced_desk.refuse("again")
     assert synced_desk.of(events.LineQueued) == []
-    assert texts(synced_desk.inbox.drain_all()) == ["hello"], "it can still be returned"
+    assert texts(synced_desk.inbox.drain_all()) == ["hello"], "the first line can still be returned"
 
 
 async def test_senders_are_notified_of_room(nursery: trio.Nursery) -> None:
@@ -230,14 +230,14 @@ async def test_senders_are_notified_of_room(nursery: trio.Nursery) -> None:
     await wait_all_tasks_blocked()
     desk.put("then: a")
     desk.put("then: b")
-    for take, expected_sizes in (
+    for act, expected_sizes in (
         (desk.inbox.waiting, []),
-        (desk.inbox.drain, []),
+        (desk.inbox.drain, []),  # does not drain follow-ups
         (desk.inbox.take_follow_up, [1]),
         (desk.inbox.drain_all, [1, 0]),
         (lambda: desk.inbox.drop(desk.put("d").id), [1, 0, 0]),
     ):
-        take()
+        act()
         await wait_all_tasks_blocked()
         assert sizes == expected_sizes
     nursery.cancel_scope.cancel()
@@ -288,7 +288,8 @@ async def test_only_waiting_lines_can_be_dropped(desk: Desk) -> None:
 async def test_exact_ids_are_preferred_to_other_cases(desk: Desk) -> None:
     for id in ("mine", "Mine"):
         desk.put("a", id=id)
-    assert [desk.inbox.drop(id).id for id in ("Mine", "MINE")] == ["Mine", "mine"]
+    assert desk.inbox.drop("Mine").id == "Mine"
+    assert desk.inbox.drop("MINE").id == "mine"
 
 
 async def test_each_adjustment_is_given_once(desk: Desk) -> None:
