@@ -124,6 +124,7 @@ def test_the_help_fits_80_columns() -> None:
 
 
 def is_option(name: str) -> bool:
+    """Return whether the program knows an option, even if it cannot be used alone."""
     try:
         parse_arguments([name, "text"])
     except UserError as error:
@@ -136,8 +137,9 @@ def is_option(name: str) -> bool:
 def test_the_help_lists_every_option_and_command() -> None:
     heads = "\n".join(re.findall(r"^  (-.*?)  ", HELP, re.M))
     listed = {*re.findall(r"--?[a-z][\w-]*", heads)}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", HELP)) <= listed, "each option that is mentioned"
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", HELP)) <= listed, "each mentioned option is listed"
     assert {name for name in listed if is_option(name)} == listed
-    assert {f"--{dest.replace('_', '-')}" for dest in vars(parse_arguments([]))} - {"--command", "--query"} <= listed
+    options = vars(parse_arguments([])).keys() - {"command", "query"}
+    assert {f"--{option.replace('_', '-')}" for option in options} <= listed
     for name, (argument, _) in COMMANDS.items():
         assert re.search(rf"^  {re.escape(f'{name} {argument}'.strip())}  ", HELP, re.M), name
