@@ -30,6 +30,7 @@ from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.exit_codes import LINES_LEFT
 
 ANSWER = "rules: [{text: The answer.}]"
+ROOM_FOR_ONE = make_settings(inbox_size=1)  # one line waits, and the next is refused
 
 
 def scripted(rules: str = "rules: [{text: The other answer.}]", name: str = "other") -> RecordingModel:
@@ -75,9 +76,6 @@ async def test_a_line_that_acted_cannot_be_dropped() -> None:
             session.chain.lines.drop("L3")
         await finish_run(session, gate)
         assert session.state("L3") == "delivered"
-
-
-ROOM_FOR_ONE = make_settings(inbox_size=1)
 
 
 async def test_a_dropped_line_leaves_room_for_another() -> None:

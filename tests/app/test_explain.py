@@ -71,7 +71,7 @@ def test_the_matching_rule_decides(
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("todo: add", "todo: add <task>"), ("!", "after the !"), ("x" * (MAX_LINE + 1), f"{MAX_LINE:,}")],
+    [("todo: add", "todo: add <task>"), ("!", "after the !"), ("x" * (MAX_LINE + 1), "100,000")],
     ids=["no task", "no text", "too long"],
 )
 def test_a_refused_line_says_why(text: str, words: str, handler: Path) -> None:
@@ -110,11 +110,9 @@ PLAN_COMMANDS = {
 """Lines in the example, whose plan has three tasks: whether they are done without the model, and the message's end."""
 
 
-@pytest.mark.parametrize(("text", "handler_text", "is_direct", "end"), PLAN_COMMANDS.values(), ids=PLAN_COMMANDS)
-def test_a_plan_commands_outcome_is_shown(
-    text: str, handler_text: str, is_direct: bool, end: str, handler: Path
-) -> None:
-    handler.write_text(handler_text)
+@pytest.mark.parametrize(("text", "rules", "is_direct", "end"), PLAN_COMMANDS.values(), ids=PLAN_COMMANDS)
+def test_a_plan_commands_outcome_is_shown(text: str, rules: str, is_direct: bool, end: str, handler: Path) -> None:
+    handler.write_text(rules)
     result = explanation(text, handler)
     assert result.composed
     assert result.composed.text.endswith(end)

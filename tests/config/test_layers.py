@@ -33,10 +33,7 @@ def test_a_mistake_in_our_file_is_an_error(place: ConfigPlace, text: str, line: 
 
 PASSED_OVER = {
     "a default model": ("models: {default: offline}\n", 1),
-    "a model of our provider": (
-        "\nmodels: {definitions: {mine: {provider: anthropic, model: m}}}\nother: 1\n",
-        2,
-    ),
+    "a model of our provider": ("\nmodels: {definitions: {a: {provider: anthropic, model: m}}}\nother: 1\n", 2),
     "only sections of ours": ("tools: {allow: [shell]}\ninbox: {size: 4}\n", 1),
     "a limit of agents": ("agents: {max_depth: 2}\n", 1),
     "a kind of agent": ("agents: {reviewer: {description: x, tools: [files]}}\n", 1),

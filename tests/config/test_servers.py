@@ -18,23 +18,26 @@ NO_KEYS = frozenset[str]()
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
+        # Neither a command nor an address, both, or another type.
         ({}, "either a command"),
         ({"command": "x", "url": "http://x"}, "either a command"),
         ({"type": "http", "command": "x"}, "either a command"),
         ({"type": "sse", "url": "http://x"}, "sse is not supported"),
         ({"type": "socket", "url": "http://x"}, "expected one of"),
+        # Wrong values.
         ({"command": " "}, "is blank"),
         ({"command": 5}, "expected text"),
         ({"command": "x", "args": "y"}, "expected a list"),
         ({"command": "x", "args": [["y"]]}, "expected text"),
         ({"command": "x", "env": {"A": ["b"]}}, "expected text"),
-        ({"command": "x", "headers": {}}, "cannot be used with command"),
-        ({"url": "http://x", "env": {}}, "cannot be used with url"),
         ({"command": "x", "trust_hints": "very"}, "expected true or false"),
         ({"command": "x", "start_s": "long"}, "expected a number"),
         ({"command": "x", "timeout_s": 0}, "at least 0.01"),
-        ({"command": "x", "commnad": "y"}, "did you mean"),
         ("x", "expected a mapping"),
+        # Wrong keys.
+        ({"command": "x", "headers": {}}, "cannot be used with command"),
+        ({"url": "http://x", "env": {}}, "cannot be used with url"),
+        ({"command": "x", "commnad": "y"}, "did you mean"),
     ],
 )
 def test_an_entrys_error_names_file_and_line(entry: Any, why: str) -> None:

@@ -115,6 +115,7 @@ QUOTE = 'quote ${...} between braces and brackets: "${VAR}"'
 @pytest.mark.parametrize(
     ("text", "line", "message_part"),
     [
+        # Syntax.
         ("a: 1\nb: [1,\n", 3, f"{NO_YAML}expected the node content, but found '<stream end>'"),
         ("a: {b: 1 c: 2}", 1, f"{NO_YAML}expected ',' or '}}', but got ':'"),
         ("a: *nobody\n", 1, f"{NO_YAML}found undefined alias 'nobody'"),
@@ -123,13 +124,16 @@ QUOTE = 'quote ${...} between braces and brackets: "${VAR}"'
         ("a: 'x\n", 2, NO_YAML),
         ("a: 1\n--- \nb: 2\n", 2, NO_YAML),
         ("a: 1\nb:\n  c: 1\n  c: 2\n", 4, "b.c occurs twice, first on line 3"),
+        # Values that are not of their type.
         ("a: 1\nb: !!int x\n", 2, "cannot be read as"),
         ("a: 1\nb: !!timestamp 2026-99-99\n", 2, "cannot be read as"),
         ("a: 1\nb: !!float x\n", 2, "cannot be read as"),
         ("a: 1\nb: 2026-99-99\n", 2, "cannot be read as"),
+        # Variables between braces or brackets.
         ("a:\n  b: {key: ${VAR}}\n", 2, QUOTE),
         ("a: [x,\n  ${VAR:-y}]\nb: 1\n", 2, QUOTE),
         ("a: {x: 1,\r\n  y: ${VAR},\r\n  z: 1}\r\n", 2, QUOTE),
+        # Characters and numbers.
         ("a: 1\nb: \x01\n", 2, r"the character \x01 is not allowed"),
         ("a: 1\nb: \ud800\n", 2, r"the character \ud800 is not allowed"),
         (f"a: 1\nb: {BASE_60}\n", 2, "a number may have at most 40 characters"),
@@ -150,8 +154,7 @@ def test_quoting_is_suggested_only_where_it_helps(text: str) -> None:
     assert "quote" not in str(refusal(text))
 
 
-HALF = MAX_YAML_BYTES // 2
-"""Half the limit in bytes, so this number of two-byte characters reaches the limit."""
+HALF = MAX_YAML_BYTES // 2  # the number of two-byte characters that reaches the limit
 UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (lambda file: None, r"a\.yaml: cannot be read: No such file"),
     "a folder": (Path.mkdir, "cannot be read: it is a folder"),

@@ -44,6 +44,7 @@ agents:
     prompt: reviewer.yaml
     max_iterations: 15
 """
+"""Follows CONFIG, so it begins on line 9."""
 
 
 def with_model(text: str) -> str:
