@@ -203,7 +203,7 @@ def test_the_example_of_a_tool_works(tmp_path: Path) -> None:
 
 
 NOT_OURS = {"--clean", "--stat", "--format", "--output", "--jinja", "--enable-auto-tool-choice", "--tool-call-parser"}
-"""Options of git, pandoc and servers of models that the help pages mention."""
+"""Options of other programs, and of slash commands."""
 
 
 def test_every_name_in_the_reference_exists() -> None:
