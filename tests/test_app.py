@@ -20,6 +20,8 @@ from chain.tools.tool import ToolContext, tool
 
 ANSWER = "rules: [{text: The answer.}]"
 LONG_S = 3 * CLOSING_S
+LINE = "L2"
+"""The id of the line after the query."""
 
 
 @tool(timeout_s=100)
@@ -56,7 +58,8 @@ async def test_failing_listeners_disturb_no_other() -> None:
             await start_run(session, gate, "use B", "todo: add x", "then: next")
             await finish_run(session, gate)
             assert session.events[-len(later_events) :] == later_events
-            assert feed.take()[1:] == session.events
+            _, *fed_events = feed.take()  # after ``Init``
+            assert fed_events == session.events
             assert [result.status for result in session.of(events.Result)] == ["done", "done"]
             assert {receipt.state for receipt in session.chain.lines.receipts} == {"delivered"}
             assert [notice.message for notice in session.of(events.Notice) if "listener" in notice.message] == [
@@ -103,7 +106,7 @@ async def test_an_exception_leaves_the_block_unchanged(error: BaseException, by_
         await main()
     assert repr(caught.value) == repr(error)
     [session] = sessions
-    assert (session.result.status, session.state("L2")) == ("interrupted", "returned")
+    assert (session.result.status, session.state(LINE)) == ("interrupted", "returned")
     check_invariants(session)
 
 
@@ -121,9 +124,10 @@ async def test_a_tool_that_resists_is_awaited(autojump_clock: MockClock) -> None
         session.chain.submit("use B")
         await trio.sleep(1)
     assert trio.current_time() == LONG_S
-    assert (session.result.status, session.state("L2")) == ("interrupted", "returned")
+    assert (session.result.status, session.state(LINE)) == ("interrupted", "returned")
     assert [record["status"] for record in session.records if record["type"] == "result"] == ["interrupted"]
-    assert feed.take()[1:] == session.events
+    _, *fed_events = feed.take()  # after ``Init``
+    assert fed_events == session.events
     check_invariants(session)
 
 
@@ -132,7 +136,7 @@ async def test_a_resisting_child_returns_its_lines(autojump_clock: MockClock) ->
         await agents.start_run([start("agent", [["resist", {}]])])
         agents.send("look at the tests too", "agent-1")
         await agents.wait_blocked()
-    assert (agents.session.result.status, agents.session.state("L2")) == ("interrupted", "returned")
+    assert (agents.session.result.status, agents.session.state(LINE)) == ("interrupted", "returned")
 
 
 async def test_a_cancellation_interrupts_before_the_block_ends(autojump_clock: MockClock) -> None:
@@ -143,15 +147,15 @@ async def test_a_cancellation_interrupts_before_the_block_ends(autojump_clock: M
             scope.cancel()
             with trio.CancelScope(shield=True):
                 await wait_all_tasks_blocked()
-                assert (session.result.status, session.state("L2")) == ("interrupted", "returned")
+                assert (session.result.status, session.state(LINE)) == ("interrupted", "returned")
                 assert session.chain.submit("use C").what == "refused"
     assert trio.current_time() == 0
 
 
 async def test_a_closed_chain_lets_no_task_wait(autojump_clock: MockClock) -> None:
-    gate = Gate()
+    gate, full_queue = Gate(), [f"line {n}" for n in range(10)]
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await start_run(session, gate, *(f"line {n}" for n in range(10)))
+        await start_run(session, gate, *full_queue)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(session.chain.lines.wait_for_change)
             await wait_all_tasks_blocked()
@@ -162,7 +166,7 @@ async def test_a_closed_chain_lets_no_task_wait(autojump_clock: MockClock) -> No
             await session.chain.lines.wait_for_change()
         feed = session.chain.feed()
         assert await feed.batch() == [session.chain.init]
-        assert await feed.batch() == []
+        assert await feed.batch() == [], "the end of the feed"
         await session.chain.close()
         await session.chain.wait_idle()
     assert session.model.closed == 1

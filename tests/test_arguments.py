@@ -42,6 +42,7 @@ def test_words_are_a_command_or_a_query(argv: list[str], command: str, words: st
 @pytest.mark.parametrize(
     ("argv", "message_parts"),
     [
+        # Words that look like a command, and too many words.
         (["chek"], ["chek", "chain check", "chain -p chek"]),
         (["Check"], ["chain check", "chain -p Check"]),
         (["exec", "fix the test"], ["2 words", "or did you mean chain -p?"]),
@@ -50,10 +51,12 @@ def test_words_are_a_command_or_a_query(argv: list[str], command: str, words: st
         (["initt", "here"], ["2 words", "quotes", "chain init"]),
         (["hello", "--model", "offline", "world"], ["2 words"]),
         (["check", "this"], ["chain check has no arguments"]),
+        # Options of another command.
         (["--format", "md", "hello"], ["--format is for chain sessions export", "--output-format"]),
         (["check", "--wait"], ["--wait is for chain send"]),
         (["hello", "--session", "x"], ["--session is for chain send and chain watch"]),
         (["check", "--mode", "ask"], ["--mode is for a run", "chain check"]),
+        # Unknown options.
         (["--modle", "x"], ["there is no option --modle: did you mean --model?"]),
         (["send", "--sesion", "x", "hello"], ["--sesion: did you mean --session?"]),
         (["--quiet", "x"], ["there is no option --quiet; chain --help lists them"]),
@@ -64,6 +67,7 @@ def test_words_are_a_command_or_a_query(argv: list[str], command: str, words: st
         (["-m", "offline"], ["--model?"]),
         (["--yes"], ["--allow?"]),
         (["-p", "-list"], ["no option -list", "--help", "goes after --"]),
+        # Values of options.
         (["--model"], ["--model needs a value: --model NAME"]),
         (["--model", "--say", "x"], ["--model needs a value: --model NAME"]),
         (["sessions", "export", "--format", "xml"], ["--format", "'xml'", "md, json or html"]),
@@ -124,6 +128,7 @@ def test_the_help_fits_80_columns() -> None:
 
 
 def is_option(name: str) -> bool:
+    """Return whether the program knows an option, even if it cannot be used alone."""
     try:
         parse_arguments([name, "text"])
     except UserError as error:
@@ -136,8 +141,9 @@ def is_option(name: str) -> bool:
 def test_the_help_lists_every_option_and_command() -> None:
     heads = "\n".join(re.findall(r"^  (-.*?)  ", HELP, re.M))
     listed = {*re.findall(r"--?[a-z][\w-]*", heads)}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", HELP)) <= listed, "each option that is mentioned"
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", HELP)) <= listed, "each mentioned option is listed"
     assert {name for name in listed if is_option(name)} == listed
-    assert {f"--{dest.replace('_', '-')}" for dest in vars(parse_arguments([]))} - {"--command", "--query"} <= listed
+    options = vars(parse_arguments([])).keys() - {"command", "query"}
+    assert {f"--{option.replace('_', '-')}" for option in options} <= listed
     for name, (argument, _) in COMMANDS.items():
         assert re.search(rf"^  {re.escape(f'{name} {argument}'.strip())}  ", HELP, re.M), name

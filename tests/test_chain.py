@@ -21,6 +21,7 @@ from support.wire import model_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
+from chain.chain import CLOSING_S
 from chain.config.retries import Retries
 from chain.errors import JournalError, UserError
 from chain.events import Point
@@ -29,6 +30,7 @@ from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.exit_codes import LINES_LEFT
 
 ANSWER = "rules: [{text: The answer.}]"
+ROOM_FOR_ONE = make_settings(inbox_size=1)  # one line waits, and the next is refused
 
 
 def scripted(rules: str = "rules: [{text: The other answer.}]", name: str = "other") -> RecordingModel:
@@ -42,7 +44,7 @@ async def test_a_dropped_line_never_reaches_the_model() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         await start_run(session, gate, "use B", "!Use C  ", "context: it is late")
-        assert session.chain.lines.drop("l3", "edited") == "!Use C  "
+        assert session.chain.lines.drop("l3", "edited") == "!Use C  ", "an id may be in lower case"
         await finish_run(session, gate)
         assert "Use C" not in session.sent()
         [interruption] = session.of(events.UserInterruption)
@@ -78,7 +80,7 @@ async def test_a_line_that_acted_cannot_be_dropped() -> None:
 
 async def test_a_dropped_line_leaves_room_for_another() -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], settings=make_settings(inbox_size=1)) as session:
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=ROOM_FOR_ONE) as session:
         await start_run(session, gate, "use B")
         async with trio.open_nursery() as nursery:
 
@@ -93,17 +95,20 @@ async def test_a_dropped_line_leaves_room_for_another() -> None:
         assert session.sent(1).endswith("USER INTERRUPTION: use C")
 
 
-@pytest.mark.parametrize(("origin", "is_own"), [("prompt", True), ("script", True), ("json", True), ("door", False)])
-async def test_exit_code_3_counts_the_own_lines(origin: events.Origin, is_own: bool) -> None:
+@pytest.mark.parametrize(
+    ("origin", "exit_code"), [("prompt", LINES_LEFT), ("script", LINES_LEFT), ("json", LINES_LEFT), ("door", 0)]
+)
+async def test_exit_code_3_counts_the_own_lines(origin: events.Origin, exit_code: int) -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], settings=make_settings(inbox_size=1)) as session:
+    async with open_session(TWO_STEPS, tools=[gate.tool], settings=ROOM_FOR_ONE) as session:
         await start_run(session, gate)
         for line in ("use B", "use C", "stop"):
             session.chain.submit(line, origin=origin)
         await finish_run(session, gate)
-        states = [(r.id, r.state, r.origin) for r in session.of(events.Receipt) if r.id != "L1"]
-        assert states == [("", "refused", origin), ("L3", "handled", origin), ("L2", "returned", origin)]
-        assert session.chain.runs.exit_code() == (LINES_LEFT if is_own else 0)
+        use_c, stop, use_b = [(r.id, r.state, r.origin) for r in session.of(events.Receipt) if r.id != "L1"]
+        assert use_c == ("", "refused", origin)
+        assert (stop, use_b) == (("L3", "handled", origin), ("L2", "returned", origin))
+        assert session.chain.runs.exit_code() == exit_code
 
 
 async def test_a_query_is_shown_as_typed() -> None:
@@ -135,7 +140,8 @@ async def test_a_session_may_start_with_a_plan() -> None:
         assert session.chain.plan.tasks == tasks
         await session.run("Do the task")
         await session.run("Do another task")
-        assert [request.tail for request in session.model.requests] == [(session.chain.plan.render(),), ()]
+        first, second = session.model.requests
+        assert (first.tail, second.tail) == ((session.chain.plan.render(),), ()), "an unchanged plan is sent once"
         check_invariants(session)
 
 
@@ -144,7 +150,7 @@ async def test_a_plan_that_cannot_be_recorded_is_refused() -> None:
     disk.room = SMALL
     with pytest.raises(UserError, match="No space left"):
         async with open_session(ANSWER, file=disk, plan=[Task("x" * SMALL)]):
-            pytest.fail("it was opened")
+            pytest.fail("the session was opened")
 
 
 # ------------------------------------------------------------------------------------------------- another model
@@ -182,14 +188,15 @@ async def test_an_active_run_keeps_its_model(has_requested: bool) -> None:
         assert session.chain.init.model == "other"
         await finish_run(session, gate)
         assert [r.result for r in session.of(events.Result)] == ["The answer.", "The other answer."]
-        assert (len(session.model.requests), len(other.requests)) == (2, 1)
+        assert (len(session.model.requests), len(other.requests)) == (2, 1), "the first run has two requests"
 
 
 async def test_a_model_comes_with_its_number_of_attempts(autojump_clock: MockClock) -> None:
     failing = "rules: [{text: x, error: {message: too busy, retryable: true, cause: overloaded}}]"
     settings = make_settings(max_attempts=3, models='{"once": 1, "often": 5}')
     async with open_session(ANSWER, settings=settings) as session:
-        models = (("x", None, 3), ("once", Retries(1), 1), ("y", None, 1), ("often", Retries(5), 5))
+        # Without retries of its own, a model has those of the model before it.
+        models = (("first", None, 3), ("once", Retries(1), 1), ("next", None, 1), ("often", Retries(5), 5))
         for name, retries, attempts in models:
             other = scripted(failing, name)
             session.chain.use_model(other, retries=retries)
@@ -210,10 +217,10 @@ async def test_a_change_that_cannot_be_recorded_is_none() -> None:
 
 
 class HangingModel(RecordingModel):
-    """A model that takes long to close."""
+    """A model that closes long after the chain has stopped waiting."""
 
     async def aclose(self) -> None:
-        await trio.sleep(1_000)
+        await trio.sleep(100 * CLOSING_S)
         await super().aclose()
 
 
@@ -228,7 +235,7 @@ async def test_a_hanging_disk_or_model_blocks_no_closing(autojump_clock: MockClo
 
             @nursery.start_soon
             async def release() -> None:
-                await trio.sleep(100)
+                await trio.sleep(10 * CLOSING_S)
                 file.release()
 
         assert (session.model.closed, hanging.closed, last.closed) == (1, 0, 1)
@@ -291,7 +298,7 @@ async def test_the_first_call_reports_a_failed_preparation(monkeypatch: pytest.M
         assert session.events == []
         assert "cannot be created (FileNotFoundError: " in (await session.run("Do the task")).result
         monkeypatch.delenv("SSL_CERT_FILE")
-        assert "cannot be reached" in (await session.run("Do the task")).result, "the client is built again"
+        assert "cannot be reached" in (await session.run("Do the task")).result, "the client is created now"
 
 
 async def test_one_preparation_serves_all_and_blocks_no_interrupt(

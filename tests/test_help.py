@@ -46,7 +46,7 @@ def test_every_page_is_a_topic() -> None:
 
 async def run_forever(on_output: object) -> JobEnd:
     await trio.sleep_forever()
-    raise AssertionError
+    raise AssertionError("unreachable")
 
 
 async def test_the_slash_commands_are_documented(tmp_path: Path) -> None:
@@ -73,10 +73,12 @@ def test_every_event_is_documented() -> None:
 
 def test_every_exit_code_is_documented() -> None:
     codes = {
-        s: int(code) for code, statuses in table_rows("exit-codes", "code") for s in re.findall(r"`(\w+)`", statuses)
+        status: int(code)
+        for code, statuses in table_rows("exit-codes", "code")
+        for status in re.findall(r"`(\w+)`", statuses)
     }
     assert codes == EXIT_CODES
-    assert "143, 130, 1, 4, 3" in text_of("exit-codes")
+    assert "143, 130, 1, 4, 3" in text_of("exit-codes"), "the order of precedence"
 
 
 def test_every_word_of_lines_is_documented() -> None:
@@ -124,7 +126,8 @@ def test_the_tools_and_limits_of_agents_are_documented(tmp_path: Path) -> None:
 
 def test_every_documented_address_is_valid() -> None:
     for at_prompt in re.findall(r"`(/to [^`]+)`", text_of("agents")):
-        assert split_address(at_prompt)[0], at_prompt
+        agent, _ = split_address(at_prompt)
+        assert agent, at_prompt
     for written in re.findall(r"`(@\w+ [^`]+)`", text_of("agents")):
         assert moments.parse_moment(written, strict=True).to == "explore-1"
 
@@ -200,6 +203,7 @@ def test_the_example_of_a_tool_works(tmp_path: Path) -> None:
 
 
 NOT_OURS = {"--clean", "--stat", "--format", "--output", "--jinja", "--enable-auto-tool-choice", "--tool-call-parser"}
+"""Options of other programs, and of slash commands."""
 
 
 def test_every_name_in_the_reference_exists() -> None:
@@ -217,14 +221,14 @@ def test_ascii_applies_to_written_pages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "answer"),
+    ("recipe", "answer", "notes"),
     [
-        ("edit", "Changed notes.md +1 −1."),
-        ("read", "docs/a.md: Title"),
-        pytest.param("tests", "1 passed", marks=pytest.mark.slow),
+        ("edit", "Changed notes.md +1 −1.", "color\n"),
+        ("read", "docs/a.md: Title", "colour\n"),
+        pytest.param("tests", "1 passed", "colour\n", marks=pytest.mark.slow),
     ],
 )
-def test_a_recipe_works(recipe: str, answer: str, tmp_path: Path) -> None:
+def test_a_recipe_works(recipe: str, answer: str, notes: str, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("# Title\n")
     (tmp_path / "test_a.py").write_text("def test_a():\n    assert True\n")
@@ -236,7 +240,7 @@ def test_a_recipe_works(recipe: str, answer: str, tmp_path: Path) -> None:
     done = call_at_home(tmp_path, *words, PATH=path)
     assert (program, done.returncode) == ("chain", 0), done.stderr
     assert answer in done.stdout
-    assert (tmp_path / "notes.md").read_text() == ("color\n" if recipe == "edit" else "colour\n")
+    assert (tmp_path / "notes.md").read_text() == notes
 
 
 @pytest.mark.parametrize(

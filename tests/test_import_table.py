@@ -39,7 +39,7 @@ cli.__main__
 """The packages, lowest first. A module may import packages of the rows above its own, and its own package."""
 
 HEIGHT = {name: height for height, row in enumerate(ORDER.splitlines()) for name in row.split()}
-FRONT = "chain chain.app chain.chain"
+FRONT = "chain chain.app chain.chain"  # the modules that put the others together
 ONLY_FROM = {
     "chain.config": f"chain.app.instructions {FRONT} cli",
     "chain.providers": "",  # imported by name, not by a statement

@@ -18,13 +18,13 @@ from cli.options import COMMANDS, HELP
 from cli.subcommands.help import TOPICS
 
 README = text_of("README.md")
-NOT_OURS = {"--no-deps"}
+NOT_OURS = {"--no-deps"}  # an option of pip
 
 
 def test_the_main_job_delivers_the_line(tmp_path: Path) -> None:
     command = code_block("README.md", "main job").split(".venv/bin/chain ")[1]
-    argv = re.findall(r"'([^']*)'|(\S+)", command)
-    done = run_at_home("-m", "cli", *(quoted or plain for quoted, plain in argv), cwd=ROOT, home=tmp_path)
+    words = [quoted or plain for quoted, plain in re.findall(r"'([^']*)'|(\S+)", command)]
+    done = run_at_home("-m", "cli", *words, cwd=ROOT, home=tmp_path)
     assert done.returncode == 0
     assert "[🔔 INTERRUPTION at iteration 2] todo: add check the licence ✓ Message injected (after " in done.stderr
     assert "[ ] 1. check the licence" in done.stderr
@@ -46,8 +46,8 @@ def test_the_transcript_is_what_a_terminal_shows(tmp_path: Path) -> None:
         assert screen.wait() == 0
         shown = without_varying_parts(screen.everything)
     expected = without_varying_parts(transcript.rstrip())
-    assert len(expected) == 5
-    remaining = iter(shown)
+    assert len(expected) == 5, "the rows of the transcript without those that vary"
+    remaining = iter(shown)  # each ``in`` continues after the previous row, so the order is checked too
     assert all(row in remaining for row in expected), "\n".join(shown)
 
 

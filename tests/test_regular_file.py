@@ -27,6 +27,7 @@ def test_a_regular_file_is_read(tmp_path: Path) -> None:
         assert (file.readline(), file.peek(), file.read()) == (b"one\n", b"two", b"two")
 
 
+# /proc/kmsg is a regular file without an end: it has no data until the kernel writes the next message.
 @pytest.mark.skipif(not os.access("/proc/kmsg", os.R_OK), reason="only root reads the messages of the kernel")
 @pytest.mark.parametrize("size", [10, 1 << 20], ids=["small reads", "large reads"])
 def test_a_read_without_data_raises(size: int) -> None:

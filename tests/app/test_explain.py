@@ -66,11 +66,13 @@ def test_the_matching_rule_decides(
     assert [rule.line for rule in result.rules] == [DEPLOY_ROW, NO_ROW, BRIEF_ROW]
     assert (result.rule.line if result.rule else None) == rule_row
     assert (result.file, result.mistake) == (str(handler), None)
-    assert (result.composed is not None) == is_composed
+    assert (result.composed is not None) == is_composed, "the message that the model would read"
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("todo: add", "todo: add <task>"), ("!", "after the !"), ("x" * (MAX_LINE + 1), "100,000")]
+    ("text", "words"),
+    [("todo: add", "todo: add <task>"), ("!", "after the !"), ("x" * (MAX_LINE + 1), "100,000")],
+    ids=["no task", "no text", "too long"],
 )
 def test_a_refused_line_says_why(text: str, words: str, handler: Path) -> None:
     result = explanation(text, handler)
@@ -78,6 +80,7 @@ def test_a_refused_line_says_why(text: str, words: str, handler: Path) -> None:
     assert (result.is_ruled, result.rule, result.composed) == (False, None, None)
 
 
+# The example is iteration 3, or the one before the last. Only an urgent line skips the call of read_file.
 @pytest.mark.parametrize(
     ("text", "max_iterations", "post_prompt"),
     [
@@ -98,20 +101,22 @@ def test_a_run_of_one_iteration_delivers_nothing() -> None:
     assert (result.composed, result.file, result.mistake) == (None, "", None)
 
 
+ADD = "todo: add a licence"
 PLAN_COMMANDS = {
-    "done": ("todo: add a licence", HANDLER, "(Done: task 4 added: a licence)"),
-    "left to the model": ("todo: add a licence", "commands: {todo: model}", "USER INTERRUPTION: todo: add a licence"),
-    "not possible": ("todo: complete 9", HANDLER, "(Not done: there is no task 9; the plan has 3)"),
+    "done": (ADD, HANDLER, True, "(Done: task 4 added: a licence)"),
+    "left to the model": (ADD, "commands: {todo: model}", False, f"USER INTERRUPTION: {ADD}"),
+    "not possible": ("todo: complete 9", HANDLER, True, "(Not done: there is no task 9; the plan has 3)"),
 }
+"""Lines in the example, whose plan has three tasks: whether they are done without the model, and the message's end."""
 
 
-@pytest.mark.parametrize(("text", "handler_text", "end"), PLAN_COMMANDS.values(), ids=PLAN_COMMANDS)
-def test_a_plan_commands_outcome_is_shown(text: str, handler_text: str, end: str, handler: Path) -> None:
-    handler.write_text(handler_text)
+@pytest.mark.parametrize(("text", "rules", "is_direct", "end"), PLAN_COMMANDS.values(), ids=PLAN_COMMANDS)
+def test_a_plan_commands_outcome_is_shown(text: str, rules: str, is_direct: bool, end: str, handler: Path) -> None:
+    handler.write_text(rules)
     result = explanation(text, handler)
     assert result.composed
     assert result.composed.text.endswith(end)
-    assert result.todo_direct == (handler_text is HANDLER)
+    assert result.todo_direct == is_direct
 
 
 def test_a_broken_handler_leaves_the_built_in_one(handler: Path) -> None:

@@ -16,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.app import instructions
-from chain.app.instructions import INSTRUCTIONS_HEAD, MAX_ALL, MAX_EACH, REST_LEFT_OUT, read_instructions
+from chain.app.instructions import INSTRUCTIONS_HEAD, KIB, MAX_ALL, MAX_EACH, REST_LEFT_OUT, read_instructions
 from chain.app.open import open_chain
 from chain.app.replay import read_recorded, replay
 from chain.chain import Chain
@@ -39,6 +39,12 @@ def top(tmp_path: Path) -> Path:
     return tmp_path / "top"
 
 
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """The folder of the user's configuration, which does not exist yet."""
+    return tmp_path / "config"
+
+
 def write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
@@ -47,8 +53,7 @@ def write(file: Path, text: str) -> None:
 # Which files are read
 
 
-def test_general_instructions_come_first(top: Path) -> None:
-    own = top.parent / "config"
+def test_general_instructions_come_first(top: Path, own: Path) -> None:
     write(own / "AGENTS.md", "Be brief.\n")
     write(top / "AGENTS.md", "Use make.\n")
     write(top / "deep/CLAUDE.md", "No network.\n")
@@ -74,8 +79,7 @@ def test_folders_above_are_read_only_in_a_repository(tmp_path: Path) -> None:
     assert read_instructions(tmp_path / "tree/src", NAMES).files == ("../AGENTS.md",)
 
 
-def test_the_configured_names_decide(top: Path) -> None:
-    own = top.parent / "config"
+def test_the_configured_names_decide(top: Path, own: Path) -> None:
     assert read_instructions(top, NAMES, own) == InstructionsRead("", (), ())
     for name in (*NAMES, "RULES"):
         write(own / name, f"Own {name}.")
@@ -85,8 +89,7 @@ def test_the_configured_names_decide(top: Path) -> None:
     assert read.files == (str(own / "AGENTS.md"), "RULES"), "other files of the user's folder may contain keys"
 
 
-def test_links_within_the_repository_are_followed(top: Path) -> None:
-    own = top.parent / "config"
+def test_links_within_the_repository_are_followed(top: Path, own: Path) -> None:
     write(top.parent / "dotfiles/agents", "Be brief.")
     own.mkdir()
     (own / "AGENTS.md").symlink_to(top.parent / "dotfiles/agents")
@@ -94,7 +97,7 @@ def test_links_within_the_repository_are_followed(top: Path) -> None:
     (top / "AGENTS.md").symlink_to("docs/rules.md")
     (top / "deep/CLAUDE.md").symlink_to("../AGENTS.md")
     read = read_instructions(top / "deep", NAMES, own)
-    assert read.files == (str(own / "AGENTS.md"), "../AGENTS.md"), "the user's own may lead anywhere"
+    assert read.files == (str(own / "AGENTS.md"), "../AGENTS.md"), "a link of the user's own may lead anywhere"
     assert (read.faults, read.text.count("Use make.")) == ((), 1)
 
 
@@ -160,10 +163,10 @@ def test_a_newline_in_a_path_is_escaped(top: Path) -> None:
 
 
 def test_a_huge_file_is_truncated(top: Path) -> None:
-    write(top / "AGENTS.md", "Use make.\n" * (MAX_EACH // 8))
-    os.truncate(top / "AGENTS.md", 100 * 1024 * 1024)
+    write(top / "AGENTS.md", "Use make.\n" * MAX_EACH)
+    os.truncate(top / "AGENTS.md", 104_857_600)
     read = read_instructions(top, NAMES)
-    assert len(read.text.encode()) < MAX_EACH + 1_000
+    assert len(read.text.encode()) < MAX_EACH + 1_000, "the file up to its limit, and the headings"
     assert read.text.endswith(f"\nUse make.\n{REST_LEFT_OUT}"), "only complete rows"
     (fault,) = read.faults
     assert "32,768 bytes of 104,857,600" in fault
@@ -177,23 +180,23 @@ def test_a_character_is_not_divided_at_the_limit(top: Path, shift: int) -> None:
 
 
 def test_a_file_at_the_limit_is_complete(top: Path) -> None:
-    mark = "\ufeff"
-    text = "x" * (MAX_EACH - len(mark.encode()))
-    write(top / "AGENTS.md", mark + text)
+    byte_order_mark = "\ufeff"
+    text = "x" * (MAX_EACH - len(byte_order_mark.encode()))
+    write(top / "AGENTS.md", byte_order_mark + text)
     complete = read_instructions(top, NAMES)
     assert complete.faults == ()
     assert complete.text.endswith(f"\n{text}")
 
 
 def test_all_files_together_are_limited(top: Path) -> None:
-    size, folders = 30 * 1024, [top, top / "a", top / "a/b", top / "a/b/c", top / "a/b/c/d"]
+    size, folders = 30 * KIB, [top, top / "a", top / "a/b", top / "a/b/c", top / "a/b/c/d"]
     for folder in folders:
         write(folder / "AGENTS.md", "x" * size)
     read = read_instructions(folders[-1], NAMES)
     assert read.files == ("../../../../AGENTS.md", "../../../AGENTS.md", "../../AGENTS.md", "../AGENTS.md")
     hundreds = read.text.count("x" * 100)  # the headings have single ones
     assert hundreds * 100 <= MAX_ALL
-    rest = MAX_ALL - 3 * size
+    rest = MAX_ALL - 3 * size  # three files fit, and a part of the fourth
     fourth, fifth = read.faults
     assert f"the first {rest:,} bytes of {size:,}" in fourth
     assert f"nothing of {size:,}" in fifth
@@ -280,7 +283,9 @@ async def test_a_change_takes_effect_with_the_next_run(top: Path, tmp_path: Path
         (top / "AGENTS.md").unlink()
         await run(chain)
     assert notices == ["Project instructions changed: AGENTS.md.", "Project instructions changed: there are none now."]
-    assert instructions_in(model) == [block("make")] * 2 + [block("ninja")] * 4 + ["You are a test."]
+    # "rewrite" and "Go" have one agent, "explore" has three requests: of the main agent, its child, and again of main.
+    rewrite_run, explore_and_go, last_run = [block("make")] * 2, [block("ninja")] * 4, ["You are a test."]
+    assert instructions_in(model) == rewrite_run + explore_and_go + last_run
     recorded = events_of_journal(Reading(read_recorded(FileStore(tmp_path), chain.session_id)))
     messages = [event.message for event in recorded if event.type == "notice"]
     assert messages == ["Project instructions: AGENTS.md.", *notices]
@@ -310,7 +315,7 @@ async def test_a_resumed_session_rereads_the_files(top: Path, tmp_path: Path) ->
         await run(chain)
     assert instructions_in(model) == [block("make"), block("ninja"), block("ninja"), "You are a test."]
     rows = read_recorded(FileStore(tmp_path), id)
-    assert sum(b'"type":"instructions"' in row for row in rows) == 3, "only changes are recorded"
+    assert sum(b'"type":"instructions"' in row for row in rows) == 3, "make, ninja, none: only changes are recorded"
 
 
 # A disk that hangs
@@ -364,7 +369,7 @@ async def test_a_hanging_disk_delays_a_run_briefly(
         assert instructions_in(model) == [block("make")] * RUNS
         late = "The project instructions could not be read within 2 s, so the previous ones are used."
         assert [notice for notice in notices if "instructions" in notice] == [late], "one notice for all runs"
-        assert [receipt.point for receipt in chain.lines.receipts] == ["start", "A", "A"] * RUNS
+        assert [receipt.point for receipt in chain.lines.receipts] == ["start", "A", "A"] * RUNS, "A is after the query"
 
 
 @pytest.mark.parametrize(("act", "status"), [("stop", "cancelled"), ("interrupt", "interrupted")])

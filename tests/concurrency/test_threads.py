@@ -13,11 +13,12 @@ from chain.concurrency.threads import Threads
 
 async def test_work_does_not_wait_for_other_threads() -> None:
     gate, ours, others = Event(), Threads("ours", 2), Threads("others", 2)
+    too_many = trio.to_thread.current_default_thread_limiter().total_tokens + 1
     run_by_trio = partial(trio.to_thread.run_sync, gate.wait, abandon_on_cancel=True)
     try:
         async with trio.open_nursery() as nursery:
             for run in (run_by_trio, partial(others.run, gate.wait, abandon_on_cancel=True)):
-                for _ in range(trio.to_thread.current_default_thread_limiter().total_tokens + 1):
+                for _ in range(too_many):
                     nursery.start_soon(run)
             await wait_all_tasks_blocked()
             assert await ours.run(lambda: True)

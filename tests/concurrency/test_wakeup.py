@@ -24,10 +24,9 @@ async def test_one_set_wakes_all_waiters() -> None:
 
 async def test_a_set_without_waiters_ends_one_wait() -> None:
     wakeup = Wakeup()
-    wakeup.set()
-    wakeup.set()
+    for _ in range(2):
+        wakeup.set()
     await wakeup.wait()
-
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wakeup.wait)
@@ -51,5 +50,5 @@ async def test_a_closed_wakeup_never_blocks() -> None:
         nursery.start_soon(wakeup.wait)
         await wait_all_tasks_blocked()
         wakeup.close()
-    for _ in range(2):
+    for _ in range(2):  # one set would end one wait only
         await wakeup.wait()

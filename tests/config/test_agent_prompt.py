@@ -121,7 +121,7 @@ def test_a_path_that_leads_nowhere_is_a_mistake(place: ConfigPlace, path: str) -
     assert caught.value.message.startswith(f"{KEY}: ")
 
 
-def test_a_kind_without_a_prompt_uses_the_agents(place: ConfigPlace, prompt: Path) -> None:
+def test_a_kind_without_prompt_uses_that_of_agent(place: ConfigPlace, prompt: Path) -> None:
     name_handler(place, "handler.yaml")
     settings = place.load_found(
         "chains: {}\nagents: {agent: {prompt: prompts/reviewer.yaml}, other: {description: x}, explore: {prompt: }}"
@@ -174,8 +174,10 @@ def lead_out(place: ConfigPlace, path: str = LEADING_OUT["upwards"]) -> None:
     [
         ("agents: {reviewer: {description: x, prompt: ~/r.yaml}}", "agents.reviewer.prompt"),
         ("agents: {explore: {prompt: '\u00a0/etc/passwd'}}", "agents.explore.prompt"),
+        # Kinds with the names of keys of a model.
         ("agents: {script: {description: x, prompt: p/../../r.yaml}}", "agents.script.prompt"),
         ("agents: {extra_body: {description: x, prompt: ~/r.yaml}}", "agents.extra_body.prompt"),
+        # Variables, wherever they are.
         ("agents: {r: {description: '${HOME}'}}", "agents.r.description"),
         ("agents: {r: {description: x, model: '${NONE:-claude}'}}", "agents.r.model"),
         ("agents: {r: {description: x, tools: ['${HOME}']}}", "agents.r.tools"),
@@ -205,21 +207,22 @@ def test_a_handler_that_leads_out_needs_trust(place: ConfigPlace, path: str) -> 
     assert uses_handler(found_config)
     lead_out(place, path)
     assert uses_handler(named_config)
-    assert not uses_handler(found_config), "the file is judged whenever it is read"
+    assert not uses_handler(found_config), "a prompt file is judged whenever it is read"
     settings = place.load()
     assert settings.untrusted == (KEY,)
+    target = "" if "$" in path else str(place.home / "handler.yaml")  # that of a variable is unknown
     (value,) = settings.untrusted_values
     assert (value.key, value.line) == (f"{KEY}.interruption_prompt", LINE)
     assert value.place == f"{place.work}/prompts/reviewer.yaml:2"
-    assert value.leads_to == ("" if "$" in path else str(place.home / "handler.yaml"))
+    assert value.leads_to == target
     shown = "".join(row.strip() for row in question(place.work / "config.yaml", settings.untrusted_values, 80))
     assert value.place in shown
-    assert value.leads_to in shown
+    assert target in shown
     with pytest.raises(ConfigError, match="is not trusted yet"):
         agent_prompt(settings, "reviewer")
-    for again in (load_trusted(place), place.load("config.yaml")):
-        assert again.untrusted == ()
-        assert uses_handler(again)
+    for trusted in (load_trusted(place), place.load("config.yaml")):  # the user's answer, or --config
+        assert trusted.untrusted == ()
+        assert uses_handler(trusted)
 
 
 def test_trust_covers_what_the_prompt_file_says(place: ConfigPlace) -> None:
@@ -259,7 +262,7 @@ def test_the_handler_of_a_prompt_outside_is_judged(place: ConfigPlace) -> None:
     assert uses_handler(settings)
     (place.home / "other.yaml").write_text(HANDLER)
     file.write_text(f"{SYSTEM}interruption_prompt: other.yaml\n")
-    assert not uses_handler(settings)
+    assert not uses_handler(settings), "the user trusted handler.yaml only"
 
 
 @pytest.mark.parametrize("link", [link_prompt, link_folder])
@@ -305,8 +308,8 @@ def test_judging_opens_only_regular_files(
     monkeypatch.setattr(os, "open", record)
     settings = place.load_found(REVIEWER)
     assert (str(prompt) in opened_paths) == prompt.is_file()
-    # A link to a device leads out of the folder, and a loop of links leads to no file in it.
-    assert settings.untrusted == ((KEY,) if prompt.is_symlink() else ())
+    leads_out = prompt.is_symlink()  # a device is not in the folder, and a loop of links leads to no file in it
+    assert settings.untrusted == ((KEY,) if leads_out else ())
     with pytest.raises(ConfigError):
         agent_prompt(settings, "reviewer")
 

@@ -64,7 +64,7 @@ def test_the_configuration_answers_for_found_servers(tmp_path: Path) -> None:
     write_servers(tmp_path, git="found", web="x", db="y")
     settings = load(tmp_path, "{git: {command: own, start_s: 90}, web: true, db: false}")
     found = servers_of(settings, tmp_path, tmp_path / "state", ["git"])
-    allowed = [(each.name, each.target, each.start_s) for each in found.allowed]
+    allowed = [(each.name, each.target, each.start_s) for each in found.allowed]  # db: false denies db
     assert allowed == [("git", "own", 90), ("web", "x", None)]
     assert found.unasked == ()
     with_flags = servers_of(settings, tmp_path, tmp_path / "state", ["web", "db"])
@@ -75,6 +75,9 @@ def test_an_unknown_name_suggests_the_nearest(tmp_path: Path) -> None:
     write_servers(tmp_path, git="x")
     with pytest.raises(ConfigError, match="did you mean git"):
         servers_of(load(tmp_path), tmp_path, tmp_path / "state", ["gti"])
+
+
+def test_an_invalid_file_explains_a_missing_server(tmp_path: Path) -> None:
     (tmp_path / ".mcp.json").write_text('{"mcpServers": {"git": {"command": "x"},}}')
     with pytest.raises(ConfigError, match=r"there is no server 'git'; .*\.mcp\.json:1: is not valid JSON"):
         servers_of(load(tmp_path), tmp_path, tmp_path / "state", ["git"])
@@ -87,7 +90,7 @@ def test_no_other_program_gets_a_servers_secret(tmp_path: Path) -> None:
     assert "HOME" not in settings.key_variables
     environ = {"TRACKER_PAT": "word", "GIT_WORD": "word", "HOME": "/home/me"}
     assert shell_rules(settings).environment(environ) == {"HOME": "/home/me"}
-    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"near": {"command": "x", "args": ["${TRACKER_PAT}"]}}}')
-    (near,) = servers_of(settings, tmp_path, tmp_path / "state").unasked
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"new": {"command": "x", "args": ["${TRACKER_PAT}"]}}}')
+    (found_server,) = servers_of(settings, tmp_path, tmp_path / "state").unasked
     with pytest.raises(ConfigError, match="asks for TRACKER_PAT"):
-        near.with_variables(environ, settings.key_variables)
+        found_server.with_variables(environ, settings.key_variables)

@@ -147,18 +147,18 @@ def test_no_link_leads_out_of_the_workspace(place: ConfigPlace, own_folder: Path
     assert "leads out of the workspace" in fault
 
 
-@pytest.mark.parametrize(
-    ("body", "arguments", "expanded"),
-    [
-        ("Review $ARGUMENTS.", "a b  c", "Review a b  c."),
-        ("Review $ARGUMENTS.", "", "Review ."),
-        ("$2 then $1, not $3", "one 'two words'", "two words then one, not "),
-        ("$1", "don't stop", "don't"),
-        ("$1 costs $10 and $ARGUMENTS_X", "it", "it costs $10 and $ARGUMENTS_X"),
-        ("No field.", "", "No field."),
-        ("No field.", "more words", "No field.\n\nmore words"),
-        ("$1 $2", "$2 $ARGUMENTS", "$2 $ARGUMENTS"),
-    ],
-)
+EXPANSIONS = {
+    "all arguments": ("Review $ARGUMENTS.", "a b  c", "Review a b  c."),
+    "no arguments": ("Review $ARGUMENTS.", "", "Review ."),
+    "by number, with quotes": ("$2 then $1, not $3", "one 'two words'", "two words then one, not "),
+    "an apostrophe": ("$1", "don't stop", "don't"),
+    "longer than a field": ("$1 costs $10 and $ARGUMENTS_X", "it", "it costs $10 and $ARGUMENTS_X"),
+    "no field, no arguments": ("No field.", "", "No field."),
+    "no field": ("No field.", "more words", "No field.\n\nmore words"),
+    "fields in the arguments": ("$1 $2", "$2 $ARGUMENTS", "$2 $ARGUMENTS"),
+}
+
+
+@pytest.mark.parametrize(("body", "arguments", "expanded"), EXPANSIONS.values(), ids=EXPANSIONS)
 def test_arguments_are_substituted_once(body: str, arguments: str, expanded: str) -> None:
     assert CustomCommand("x", Path("x.md"), body).expand(arguments) == expanded

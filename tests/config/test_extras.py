@@ -18,7 +18,7 @@ def test_the_requirements_match_the_project() -> None:
 def test_the_command_uses_the_installer(tmp_path: Path) -> None:
     venv = tmp_path / "react-chain"
     venv.mkdir()
-    python = f"{venv}/bin/py thon"
+    python = f"{venv}/bin/py thon"  # the space needs quotes
     assert install_command(MCP, str(venv), python).endswith(f"'{python}' -m pip install 'mcp>=2.3'")
-    (venv / "pipx_metadata.json").touch()
+    (venv / "pipx_metadata.json").touch()  # pipx has created the environment
     assert install_command(MCP, str(venv), python) == "pipx inject react-chain 'mcp>=2.3'"

@@ -17,7 +17,7 @@ from chain.config.settings import AgentsSettings, Budget, KindSettings
 from chain.errors import ConfigError
 from chain.providers.anthropic.service import Price
 
-GROUPS = ("todo", "files", "edit", "shell", "ask", "agents", "research", "mcp")
+ALL_TOOLS = ("todo", "files", "edit", "shell", "ask", "agents", "research", "mcp")
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
 MODEL = "provider: anthropic, model: m"
 SHIPPED_TEXT = (defaults_folder() / "config.yaml").read_text()
@@ -25,6 +25,8 @@ SHIPPED_KINDS = {
     name: KindSettings(name, prompt=defaults_folder() / f"prompts/agents/{name}.yaml")
     for name in ("explore", "plan", "agent")
 }
+MAX_NAME = 56
+"""The maximum number of characters in the name of a kind of agent."""
 
 
 def chain_with(iterations: int) -> str:
@@ -32,6 +34,7 @@ def chain_with(iterations: int) -> str:
 
 
 def definition(text: str, name: str = "mine") -> str:
+    """Return a configuration with one definition of a model, on line 3."""
     return f"models:\n  definitions:\n    {name}: {{{text}}}\n"
 
 
@@ -54,7 +57,7 @@ def test_the_defaults_are_as_documented(place: ConfigPlace) -> None:
     assert (config.inbox_size, config.tool_timeout_s, config.tool_result_limit) == (10, 60.0, 30000)
     assert (config.notify, config.state) == ("bell", "")
     chain = config.chain()
-    assert (chain.name, chain.model, chain.tools) == ("default", "claude", GROUPS)
+    assert (chain.name, chain.model, chain.tools) == ("default", "claude", ALL_TOOLS)
     assert (chain.max_iterations, chain.timeout_s, chain.budget) == (100, None, Budget())
 
 
@@ -165,7 +168,8 @@ def test_kinds_are_merged_with_the_shipped_ones(place: ConfigPlace, text: str, c
     assert place.load_named(text).agents.kinds == tuple(merged.values())
 
 
-@pytest.mark.parametrize("name", ["a-1", "Explore", "mains", "_", "x" * 56])
+# ``explore`` in lower case is a shipped kind, and ``main`` is reserved.
+@pytest.mark.parametrize("name", ["a-1", "Explore", "mains", "_", "x" * MAX_NAME])
 def test_a_kind_may_have_this_name(place: ConfigPlace, name: str) -> None:
     assert place.load_named(f"agents: {{{name}: {{description: x}}}}").kind_names == (*SHIPPED_KINDS, name)
 
@@ -234,7 +238,9 @@ agents:
 def test_a_given_model_overrides_the_kinds(place: ConfigPlace) -> None:
     text = "agents: {r: {description: x, model: claude}}"
     for config in (place.load_named(text, model="offline"), place.load_named(text, {"CHAIN_MODEL": "offline"})):
-        assert config.kind("r").model is config.agents.kinds[-1].model is None
+        *_, listed = config.agents.kinds
+        assert listed.name == "r"
+        assert config.kind("r").model is listed.model is None
 
 
 PRICES = {
@@ -246,6 +252,7 @@ PRICES = {
     "with a date": ("price: {input: 4, output: 20, as_of: 2026-01-02}", Price(4.0, 20.0, 0.4, 5.0, "2026-01-02")),
     "of another model": ("model: another, price: {input: 4, output: 20}", Price(4.0, 20.0, 0.4, 5.0, as_of="")),
 }
+"""Keys of a definition of ``claude``, and its price. The date of the shipped price changes with each version."""
 
 
 @pytest.mark.parametrize(("keys", "price"), PRICES.values(), ids=PRICES)
@@ -268,6 +275,7 @@ def test_a_variable_may_hold_a_number_or_bool(place: ConfigPlace) -> None:
 
 
 def test_a_variable_holds_no_unusable_number(place: ConfigPlace) -> None:
+    # The first is infinite as a float, and Python refuses to convert the second, which has over 4,300 digits.
     for number in ("9" * 400, "9" * 5000, "inf", "nan", "1e400"):
         for key in ("timeout_s", "max_tokens", "temperature"):
             error = place.load_error(definition(f"{MODEL}, {key}: '${{N}}'"), {"N": number})
@@ -285,8 +293,11 @@ def test_a_missing_variable_matters_when_used(place: ConfigPlace) -> None:
         config.model("mine")
     with pytest.raises(ConfigError, match=r"mine\.yaml:4: .*the environment variable NONE is not set"):
         _ = config.agents
+
+
+def test_a_flag_overrides_a_missing_variable(place: ConfigPlace) -> None:
     config = place.load_named("chains: {default: {max_iterations: '${NONE}'}}", max_iterations=5)
-    assert config.chain().max_iterations == 5, "the flag overrides it"
+    assert config.chain().max_iterations == 5
 
 
 # Keys and addresses
@@ -332,6 +343,7 @@ ADDRESSES = {
     "no key": ("claude", ", base_url: '${URL}', api_key: null", {**KEY, "URL": LOCAL}, LOCAL, None),
     "an empty key": ("claude", ", base_url: '${URL}', api_key: ''", {**KEY, "URL": LOCAL}, LOCAL, None),
 }
+"""A definition's name and keys after MODEL, the environment, and the address and key to use. ``claude`` is shipped."""
 
 
 @pytest.mark.parametrize(("name", "more", "environ", "address", "key"), ADDRESSES.values(), ids=ADDRESSES)
@@ -347,7 +359,7 @@ def test_the_environments_gateway_needs_no_trust(place: ConfigPlace) -> None:
     config = place.load_found(f"chains: {{}}\n{definition(MODEL)}", GATEWAY)
     assert not config.untrusted_values
     assert config.model("mine").values["base_url"] == URL
-    assert "ANTHROPIC_AUTH_TOKEN" in config.key_variables, "commands must not get it"
+    assert "ANTHROPIC_AUTH_TOKEN" in config.key_variables, "commands must not get the token"
 
 
 def test_a_wrong_address_names_its_variable(place: ConfigPlace) -> None:
@@ -356,9 +368,11 @@ def test_a_wrong_address_names_its_variable(place: ConfigPlace) -> None:
 
 
 def test_no_secret_is_in_an_error_or_repr(place: ConfigPlace) -> None:
+    # A value from a variable.
     for text in ("base_url: '${SECRET}'", "max_tokens: '${SECRET}'", "api_key: '${SECRET}\n\n  x'"):
         assert "hunter2" not in str(place.load_error(definition(f"{MODEL}, {text}"), {"SECRET": "hunter2"}))
     assert "hunter2" not in str(place.load_error("models: {default: '${SECRET}'}", {"SECRET": "hunter2"}))
+    # A value in the file, of the wrong type or valid.
     for text in ("api_key: {sk-secret: 1}", "api_key: 1234567", "extra_headers: sk-secret"):
         error = str(place.load_error(definition(f"{MODEL}, {text}")))
         assert "sk-secret" not in error
@@ -389,8 +403,8 @@ def test_flags_beat_environment_beats_file(place: ConfigPlace) -> None:
     assert values_of(place.load_named(text, environ)) == from_environment
     from_flags = ("offline", "default", 5, ("d", "e", "f"), "redis://x/0")
     assert values_of(place.load_named(text, environ, **flags)) == from_flags
-    nothing: dict[str, object] = {**dict.fromkeys(flags), "allow": []}
-    assert values_of(place.load_named(text, environ, **nothing)) == from_environment
+    flags_not_given: dict[str, object] = {**dict.fromkeys(flags), "allow": []}
+    assert values_of(place.load_named(text, environ, **flags_not_given)) == from_environment
 
 
 def test_a_flag_substitutes_no_variable(place: ConfigPlace) -> None:
@@ -458,6 +472,7 @@ def test_every_value_has_a_source(place: ConfigPlace) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "message_part"),
     [
+        # A chain.
         ("chains:\n  default:\n    max_iterations: 0\n", 3, "chains.default.max_iterations: must be at least 1"),
         ("chains:\n  default:\n    max_iteration: 3\n", 3, "did you mean max_iterations?"),
         ("chains:\n  default:\n    tools:\n      - todo\n      - 3\n", 5, "chains.default.tools[1]: expected text"),
@@ -467,8 +482,10 @@ def test_every_value_has_a_source(place: ConfigPlace) -> None:
         ("chains:\n  default:\n    compact:\n      at: 1.5\n", 4, "compact.at: must be a share of the window"),
         ("chains:\n  default:\n    compact:\n      at: off\n", 4, "with `compact: off` only /compact compacts"),
         ("chains:\n  default:\n    compact:\n      at: 0.5\n      keep: 0.6\n", 5, "must be less than at (0.5)"),
+        # The first level.
         ("\nchain: {}\n", 2, "unknown key chain: did you mean chains?"),
         ("notify: beep", 1, "notify: expected one of bell, off"),
+        # Models and their definitions.
         ("models:\n  default: cluade\n", 2, "models.default: there is no model 'cluade': did you mean claude?"),
         (definition("model: m"), 3, "models.definitions.mine: needs a provider"),
         (definition("provider: openai, model: m"), 3, "provider: expected one of anthropic, scripted"),
@@ -486,12 +503,14 @@ def test_every_value_has_a_source(place: ConfigPlace) -> None:
         (definition(f"{MODEL}, extra_headers: {{A: 1}}"), 3, "extra_headers.A: expected text"),
         (definition(f'{MODEL}, extra_headers: {{A: "b\\r\\nC: d"}}'), 3, "a character that a header cannot contain"),
         (definition(MODEL, '"\\e[2J"'), 3, "cannot be a name"),
+        # Tools and instructions.
         ("tools: {timeout_s: 0}\n", 1, "tools.timeout_s: must be"),
         ("tools:\n  allow:\n    - ' '\n", 3, "is blank"),
         ("tools:\n  shell:\n    sandbox: on\n", 3, "expected one of"),
         ("instructions: AGENTS.md\n", 1, "instructions: expected a list"),
         ("instructions:\n  - AGENTS.md\n  - docs/rules.md\n", 3, "the name of a file, without a folder"),
         ("instructions: [..]\n", 1, "the name of a file, without a folder"),
+        # Agents: limits, values of a kind, missing descriptions, names of kinds.
         ("agents:\n  max_depth: 0\n", 2, "agents.max_depth: must be at least 1"),
         ("agents:\n  max_dept: 2\n", 2, "unknown key agents.max_dept: did you mean max_depth?"),
         ("agents:\n  explore:\n    model: cluade\n", 3, "did you mean claude?"),
@@ -504,7 +523,7 @@ def test_every_value_has_a_source(place: ConfigPlace) -> None:
         ("agents:\n  Root: {description: x}\n", 2, "Root cannot be a kind of agent"),
         ("agents:\n  code review: {description: x}\n", 2, "'code review' cannot be a kind of agent"),
         ('agents:\n  "\\e[2J": {description: x}\n', 2, "cannot be a kind of agent"),
-        (f"agents:\n  {'a' * 57}: {{description: x}}\n", 2, "1 to 56"),
+        (f"agents:\n  {'a' * (MAX_NAME + 1)}: {{description: x}}\n", 2, f"1 to {MAX_NAME}"),
     ],
 )
 def test_a_mistake_names_its_file_and_line(place: ConfigPlace, text: str, line: int, message_part: str) -> None:
@@ -513,9 +532,9 @@ def test_a_mistake_names_its_file_and_line(place: ConfigPlace, text: str, line: 
     assert message_part in error.message
 
 
-KEYS = re.findall(r"[a-z_]+(?=:)", SHIPPED_TEXT)
+SHIPPED_KEYS = re.findall(r"[a-z_]+(?=:)", SHIPPED_TEXT)
 """The keys of the shipped file, including those in its comments."""
-names = st.sampled_from(sorted({*KEYS, "review", "mine"}))
+names = st.sampled_from(sorted({*SHIPPED_KEYS, "review", "mine"}))
 values = st.recursive(
     st.none()
     | st.booleans()

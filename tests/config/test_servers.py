@@ -18,23 +18,26 @@ NO_KEYS = frozenset[str]()
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
+        # Neither a command nor an address, both, or another type.
         ({}, "either a command"),
         ({"command": "x", "url": "http://x"}, "either a command"),
         ({"type": "http", "command": "x"}, "either a command"),
         ({"type": "sse", "url": "http://x"}, "sse is not supported"),
         ({"type": "socket", "url": "http://x"}, "expected one of"),
+        # Wrong values.
         ({"command": " "}, "is blank"),
         ({"command": 5}, "expected text"),
         ({"command": "x", "args": "y"}, "expected a list"),
         ({"command": "x", "args": [["y"]]}, "expected text"),
         ({"command": "x", "env": {"A": ["b"]}}, "expected text"),
-        ({"command": "x", "headers": {}}, "cannot be used with command"),
-        ({"url": "http://x", "env": {}}, "cannot be used with url"),
         ({"command": "x", "trust_hints": "very"}, "expected true or false"),
         ({"command": "x", "start_s": "long"}, "expected a number"),
         ({"command": "x", "timeout_s": 0}, "at least 0.01"),
-        ({"command": "x", "commnad": "y"}, "did you mean"),
         ("x", "expected a mapping"),
+        # Wrong keys.
+        ({"command": "x", "headers": {}}, "cannot be used with command"),
+        ({"url": "http://x", "env": {}}, "cannot be used with url"),
+        ({"command": "x", "commnad": "y"}, "did you mean"),
     ],
 )
 def test_an_entrys_error_names_file_and_line(entry: Any, why: str) -> None:
@@ -43,6 +46,7 @@ def test_an_entrys_error_names_file_and_line(entry: Any, why: str) -> None:
     assert str(raised.value).startswith("test.yaml:1: ")
 
 
+# A tool's full name is ``mcp__SERVER__TOOL``, and services limit its length.
 @pytest.mark.parametrize("name", ["", "a b", "a__b", "a.b", "x" * 32, "-a", "a_", "_a", "a\n"])
 def test_a_name_must_fit_a_tools_name(name: str) -> None:
     with pytest.raises(ConfigError, match="its name is"):
@@ -84,7 +88,7 @@ def test_found_servers_get_none_of_the_users_keys() -> None:
 def test_a_workspaces_file_is_read(tmp_path: Path) -> None:
     text = '{\n\t"mcpServers": {\n\t\t"a": {"command": "x", "disabled": true},\n\t\t"b c": {"command": "y"}\n\t}\n}'
     (tmp_path / FILE).write_text(text)
-    servers, (fault,) = find_servers(tmp_path)
+    servers, (fault,) = find_servers(tmp_path)  # the fault is that of "b c"
     assert [(each.name, each.target, each.is_found) for each in servers] == [("a", "x", True)]
     assert f"{FILE}:4: b c cannot be a server" in fault
     for empty in ("{}", '{"mcpServers": {}}'):
@@ -95,11 +99,11 @@ def test_a_workspaces_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        *((text, "") for text in ("", "{", "[]", '"x"', "null", "mcpServers: {a: {command: x}}", "[" * 5000)),
+        *((no_object, "") for no_object in ("", "{", "[]", '"x"', "null", "mcpServers: {a: {command: x}}", "[" * 5000)),
         ('{"servers": {}}', "needs a key mcpServers"),
         *((f'{{"mcpServers": {value}}}', "mcpServers: expected a mapping") for value in ("5", "[]", "null")),
         (f'{{"mcpServers": {{}}, "n": {"1" * 5_000}}}', "a number may have at most 40 characters"),
-        (None, "cannot be read: it is a folder, a device, a pipe or a socket"),
+        (None, "cannot be read: it is a folder, a device, a pipe or a socket"),  # None: a folder instead of a file
     ],
 )
 def test_an_unusable_file_gives_one_sentence(tmp_path: Path, text: str | None, why: str) -> None:

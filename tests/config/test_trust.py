@@ -10,7 +10,7 @@ from support.configuration import ConfigPlace
 
 from chain.app.open import build_model
 from chain.app.prompt_files import prompt_file, system_prompt
-from chain.config.load import defaults_folder, remember_trust, require_trust, state_folder
+from chain.config.load import Settings, defaults_folder, remember_trust, require_trust, state_folder
 from chain.config.trust import is_trusted
 from chain.errors import ConfigError, UserError
 
@@ -44,6 +44,7 @@ def definition(text: str, name: str = "claude") -> str:
         ("instructions: [AGENTS.md, .env]", ["instructions"]),
         ("chains: {default: {system_prompt: /etc/passwd}}", ["chains.default.system_prompt"]),
         ("chains: {default: {interruption_prompt: p/../../x}}", ["chains.default.interruption_prompt"]),
+        # A chain with the name of a free key of models, and a path between spaces that are not ASCII.
         ("chains: {thinking: {system_prompt: '\u00a0/etc/passwd\u3000'}}", ["chains.thinking.system_prompt"]),
         # A missing variable must not hide the wrong type of ``tools``.
         ("chains: {default: {model: '${NONE}', tools: [[shell], shell]}}", ["chains.default.model"]),
@@ -51,15 +52,15 @@ def definition(text: str, name: str = "claude") -> str:
     ],
 )
 def test_a_found_file_needs_trust_for_these_keys(place: ConfigPlace, text: str, keys: list[str]) -> None:
-    text = text if "chains:" in text else f"{text}\nchains: {{}}\n"
+    needed = "" if "chains:" in text else "\nchains: {}\n"  # without it, a found file is not used
     environ = {**KEY, "AWS_SECRET": "s"}
-    config = place.load_found(text, environ)
+    config = place.load_found(text + needed, environ)
     assert list(config.untrusted) == keys
     with pytest.raises(ConfigError) as caught:
         require_trust(config)
     assert all(key in str(caught.value) for key in keys)
     assert f"--config {place.work / 'config.yaml'}" in str(caught.value)
-    assert "hush" not in repr(config) + str(caught.value)
+    assert "hush" not in repr(config) + str(caught.value), "the password of the state's address"
     for name in ("claude", "offline"):
         with pytest.raises(ConfigError):
             config.model(name)
@@ -172,13 +173,12 @@ NAMING_FILES = (
 )
 
 
-@pytest.mark.parametrize("name", GOOD_FILES)
-@pytest.mark.parametrize("is_named", [False, True], ids=["found", "named with --config"])
-def test_a_found_files_late_link_is_refused(place: ConfigPlace, name: str, is_named: bool) -> None:
+def link_late(place: ConfigPlace, name: str, load: Callable[[str], Settings]) -> Callable[[], object]:
+    """Replace a file by a link out of the folder after it was read. Return the function that reads it again."""
     for each, text in GOOD_FILES.items():
         (place.work / each).write_text(text)
         (place.home / each).write_text(text.replace("mine", "private"))
-    config = (place.load_named if is_named else place.load_found)(NAMING_FILES)
+    config = load(NAMING_FILES)
     require_trust(config)
 
     def read_handler() -> None:
@@ -193,14 +193,21 @@ def test_a_found_files_late_link_is_refused(place: ConfigPlace, name: str, is_na
     reads[name]()
     (place.work / name).unlink()
     (place.work / name).symlink_to(place.home / name)
-    if is_named:
-        reads[name]()
-        return
-    with pytest.raises(
-        ConfigError, match=r"leads out of .*; if you trust its configuration, name it with --config"
-    ) as caught:
-        reads[name]()
+    return reads[name]
+
+
+@pytest.mark.parametrize("name", GOOD_FILES)
+def test_a_found_files_late_link_is_refused(place: ConfigPlace, name: str) -> None:
+    read = link_late(place, name, place.load_found)
+    message = r"leads out of .*; if you trust its configuration, name it with --config"
+    with pytest.raises(ConfigError, match=message) as caught:
+        read()
     assert caught.value.file == str(place.work / name)
+
+
+@pytest.mark.parametrize("name", GOOD_FILES)
+def test_a_named_files_late_link_is_read(place: ConfigPlace, name: str) -> None:
+    link_late(place, name, place.load_named)()
 
 
 # Stored trust
@@ -218,7 +225,9 @@ def test_trust_is_stored_by_content(place: ConfigPlace, tmp_path: Path) -> None:
     clone = ConfigPlace(tmp_path, "clone")
     assert clone.load_found(text).untrusted == ()
     (clone.work / "p.yaml").symlink_to(place.home / "secret")
-    assert clone.load().untrusted == ("tools.allow", "chains.default.system_prompt"), "the link is judged as well"
+    assert clone.load().untrusted == ("tools.allow", "chains.default.system_prompt"), (
+        "links are judged too, not the text alone"
+    )
 
 
 def test_only_the_owner_can_read_stored_trust(place: ConfigPlace) -> None:
@@ -239,7 +248,7 @@ def test_only_the_owner_can_read_stored_trust(place: ConfigPlace) -> None:
 
 
 def test_a_relative_state_folder_is_ignored(place: ConfigPlace) -> None:
-    remember_trust(place.load_found(UNTRUSTED), place.work / "planted" / "chain")
+    remember_trust(place.load_found(UNTRUSTED), place.work / "planted" / "chain")  # as in a cloned repository
     assert place.load(environ={"XDG_STATE_HOME": "planted"}).untrusted == ("tools.allow",)
 
 

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain.config.yamlfile import MAX_YAML_BYTES, MAX_YAML_DEPTH, MAX_YAML_VALUES, Node, parse, read
+from chain.config.yamlfile import MAX_NUMBER, MAX_YAML_BYTES, MAX_YAML_DEPTH, MAX_YAML_VALUES, Node, parse, read
 from chain.errors import ConfigError
 
 
@@ -92,8 +92,8 @@ def test_the_deepest_allowed_text_is_read() -> None:
 
 @pytest.mark.slow
 def test_the_number_of_values_is_limited() -> None:
-    fits = "[" + "1," * (MAX_YAML_VALUES - 1) + "]"
-    assert len(parse(fits, "a.yaml").items()) == MAX_YAML_VALUES - 1
+    most_items = MAX_YAML_VALUES - 1  # the list itself is a value too
+    assert len(parse("[" + "1," * most_items + "]", "a.yaml").items()) == most_items
     assert "too many values" in str(refusal("[" + "1," * MAX_YAML_VALUES + "]"))
 
 
@@ -103,7 +103,8 @@ def test_unsafe_tags_create_nothing(text: str) -> None:
         value = parse(text, "a.yaml").plain()
     except ConfigError:
         return
-    assert value == yaml.safe_load(text.split(" ", 1)[1])
+    _, without_tag = text.split(" ", 1)
+    assert value == yaml.safe_load(without_tag)
 
 
 NO_YAML = "is not valid YAML: "
@@ -114,6 +115,7 @@ QUOTE = 'quote ${...} between braces and brackets: "${VAR}"'
 @pytest.mark.parametrize(
     ("text", "line", "message_part"),
     [
+        # Syntax.
         ("a: 1\nb: [1,\n", 3, f"{NO_YAML}expected the node content, but found '<stream end>'"),
         ("a: {b: 1 c: 2}", 1, f"{NO_YAML}expected ',' or '}}', but got ':'"),
         ("a: *nobody\n", 1, f"{NO_YAML}found undefined alias 'nobody'"),
@@ -122,18 +124,21 @@ QUOTE = 'quote ${...} between braces and brackets: "${VAR}"'
         ("a: 'x\n", 2, NO_YAML),
         ("a: 1\n--- \nb: 2\n", 2, NO_YAML),
         ("a: 1\nb:\n  c: 1\n  c: 2\n", 4, "b.c occurs twice, first on line 3"),
+        # Values that are not of their type.
         ("a: 1\nb: !!int x\n", 2, "cannot be read as"),
         ("a: 1\nb: !!timestamp 2026-99-99\n", 2, "cannot be read as"),
         ("a: 1\nb: !!float x\n", 2, "cannot be read as"),
         ("a: 1\nb: 2026-99-99\n", 2, "cannot be read as"),
+        # Variables between braces or brackets.
         ("a:\n  b: {key: ${VAR}}\n", 2, QUOTE),
         ("a: [x,\n  ${VAR:-y}]\nb: 1\n", 2, QUOTE),
         ("a: {x: 1,\r\n  y: ${VAR},\r\n  z: 1}\r\n", 2, QUOTE),
+        # Characters and numbers.
         ("a: 1\nb: \x01\n", 2, r"the character \x01 is not allowed"),
         ("a: 1\nb: \ud800\n", 2, r"the character \ud800 is not allowed"),
         (f"a: 1\nb: {BASE_60}\n", 2, "a number may have at most 40 characters"),
         (f"a: 1\nb: {BASE_60}.5\n", 2, "a number may have at most 40 characters"),
-        (f"a: 1\nb: !!int '{'1' * 41}'\n", 2, "a number may have at most 40 characters"),
+        (f"a: 1\nb: !!int '{'1' * (MAX_NUMBER + 1)}'\n", 2, "a number may have at most 40 characters"),
         ("a: 1\nb: 1234567890123456\n", 2, "a number may have at most 15 digits"),
     ],
 )
@@ -149,7 +154,7 @@ def test_quoting_is_suggested_only_where_it_helps(text: str) -> None:
     assert "quote" not in str(refusal(text))
 
 
-HALF = MAX_YAML_BYTES // 2
+HALF = MAX_YAML_BYTES // 2  # the number of two-byte characters that reaches the limit
 UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (lambda file: None, r"a\.yaml: cannot be read: No such file"),
     "a folder": (Path.mkdir, "cannot be read: it is a folder"),
@@ -182,7 +187,7 @@ def test_typed_access_returns_the_value() -> None:
     assert node("true").boolean() is True
     assert node("3").integer(minimum=3) == 3
     assert node("3").number() == 3.0
-    assert node("0.5" + "0" * 37).number() == 0.5
+    assert node("0.5".ljust(MAX_NUMBER, "0")).number() == 0.5
     assert node("b").choice(["a", "b"]) == "b"
     assert [item.integer() for item in node("[1, 2]").items()] == [1, 2]
 
@@ -203,20 +208,20 @@ def test_a_wrong_type_names_file_line_and_key(text: str, method: str) -> None:
         getattr(node(text), method)()
 
 
-@pytest.mark.parametrize(
-    ("text", "environ", "expanded"),
-    [
-        ("${M}", {"M": "m"}, "m"),
-        ("a-${M}-${N}", {"M": "m", "N": "n"}, "a-m-n"),
-        ("${M:-d}", {}, "d"),
-        ("${M:-d}", {"M": ""}, "d"),
-        ("${M:-d}", {"M": "m"}, "m"),
-        ("x${M:-}", {}, "x"),
-        ("$M", {"M": "m"}, "$M"),
-        ("$${M}", {"M": "m"}, "${M}"),
-        ("${M}", {"M": "${N}", "N": "n"}, "${N}"),
-    ],
-)
+SUBSTITUTIONS: dict[str, tuple[str, dict[str, str], str]] = {
+    "one": ("${M}", {"M": "m"}, "m"),
+    "two": ("a-${M}-${N}", {"M": "m", "N": "n"}, "a-m-n"),
+    "a default for an unset one": ("${M:-d}", {}, "d"),
+    "a default for an empty one": ("${M:-d}", {"M": ""}, "d"),
+    "an unused default": ("${M:-d}", {"M": "m"}, "m"),
+    "an empty default": ("x${M:-}", {}, "x"),
+    "without braces": ("$M", {"M": "m"}, "$M"),
+    "escaped": ("$${M}", {"M": "m"}, "${M}"),
+    "a variable in a variable": ("${M}", {"M": "${N}", "N": "n"}, "${N}"),
+}
+
+
+@pytest.mark.parametrize(("text", "environ", "expanded"), SUBSTITUTIONS.values(), ids=SUBSTITUTIONS)
 def test_variables_are_substituted_with_an_environment(text: str, environ: dict[str, str], expanded: str) -> None:
     assert node(f"'{text}'").with_environ(environ).text() == expanded
     assert node(f"'{text}'").text() == text

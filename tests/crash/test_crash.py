@@ -21,10 +21,11 @@ POINTS = 60 if IS_SHORT else 300
 
 NAMES = ["lines", "questions"] if IS_SHORT else [scenario.name for scenario in SCENARIOS]
 GROUPS = [NAMES] if IS_SHORT else [NAMES[n::4] for n in range(4)]
+"""The scenarios of each test: four groups, which can run on different cores."""
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # a group has up to 120 points
+@pytest.mark.timeout(600)  # a group has up to 175 points
 @pytest.mark.parametrize("names", GROUPS, ids=" ".join)
 def test_a_kill_loses_nothing_acknowledged(names: list[str]) -> None:
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -15,6 +15,7 @@ from cli.subcommands.check import check as check_configuration
 from cli.subcommands.check import check_servers, check_service
 
 check = partial(check_configuration, is_verbose=True)
+"""``chain check -v``, which shows the values that are defaults too."""
 
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
 
@@ -28,6 +29,11 @@ chains:
     interruption_prompt: handler.yaml
     max_iterations: 7
 """
+CHANGED_KEYS = [
+    "models.definitions.offline.script",
+    *(f"chains.default.{key}" for key in ("system_prompt", "interruption_prompt", "max_iterations")),
+]
+"""The keys that CONFIG sets, in the order of ``check``."""
 AGENTS = """\
 agents:
   max_depth: 2
@@ -38,6 +44,7 @@ agents:
     prompt: reviewer.yaml
     max_iterations: 15
 """
+"""Follows CONFIG, so it begins on line 9."""
 
 
 def with_model(text: str) -> str:
@@ -151,10 +158,9 @@ def test_an_untrusted_file_is_not_shown(folder: Path, key: str, text: str) -> No
 def test_differences_come_first(folder: Path) -> None:
     rows, is_good = check(load(folder, CONFIG + AGENTS, {**KEY, "CHAIN_MAX_ITERATIONS": "7"}))
     assert is_good
-    chain = [f"chains.default.{key}" for key in ("system_prompt", "interruption_prompt", "max_iterations")]
     reviewer = [f"agents.reviewer.{key}" for key in ("description", "prompt", "tools", "model", "max_iterations")]
     agents = ["agents.max_depth", "agents.explore.tools", *reviewer]
-    assert different_keys(rows) == ["models.definitions.offline.script", *chain, *agents]
+    assert different_keys(rows) == [*CHANGED_KEYS, *agents]
     rows, _ = check(load_settings(config=None, environ={"HOME": str(folder), **KEY}, cwd=folder.parent))
     assert [row for row in rows if row == "Defaults:" or row.startswith("Different")] == ["Defaults:"]
 
@@ -169,12 +175,11 @@ def test_defaults_are_only_counted_without_v(folder: Path) -> None:
     (folder / "handler.yaml").unlink()
     rows, is_good = check_configuration(load(folder), workspace=folder)
     assert not is_good
-    chain = [f"chains.default.{key}" for key in ("system_prompt", "interruption_prompt", "max_iterations")]
-    assert different_keys(rows) == ["models.definitions.offline.script", *chain]
+    assert different_keys(rows) == CHANGED_KEYS
     assert not any(row.startswith("models.definitions.claude.") for row in rows)
     (hidden,) = [row for row in rows if row.endswith(" default values not shown; chain check -v shows all")]
     number, *_ = hidden.split()
-    assert int(number) > 40
+    assert int(number) > 40, "most keys have a default value"
     all_rows, _ = check(load(folder), workspace=folder)
     assert len(all_rows) > len(rows)
     (problem,) = problems(rows)
@@ -265,7 +270,7 @@ def test_files_of_chain_are_protected(folder: Path) -> None:
         (CONFIG + AGENTS.replace("[files]", "['${NONE}']"), KEY, None, "agents.explore.tools[0]: the environment"),
         (CONFIG + AGENTS.replace("[files]", "[filse]"), KEY, "agents.explore.tools", "did you mean files?"),
         (CONFIG + AGENTS.replace("max_depth: 2", "max_depth: ${NONE}"), KEY, None, "agents.max_depth"),
-    ],
+    ],  # no key: its value cannot be read, so it has no row
 )
 def test_a_problem_is_shown_at_its_key(
     folder: Path, text: str, environ: Mapping[str, str], key: str | None, words: str
@@ -313,7 +318,7 @@ def test_a_price_allows_a_cost_limit(folder: Path) -> None:
         ("reviewer.yaml", None, "config.yaml:17: ", "agents.reviewer.prompt: "),
         ("kind.yaml", "messages:\n  - role: user\n    content: ${mesage}\n", "kind.yaml:3: ", "mesage"),
         ("kind.yaml", None, "kind.yaml: ", "reviewer.yaml:2 names it"),
-    ],
+    ],  # no text: the file is missing
 )
 def test_every_file_is_read_as_in_a_run(folder: Path, name: str, text: str | None, place: str, words: str) -> None:
     (folder / "other.yaml").write_text("rules: []\n")
@@ -391,7 +396,7 @@ async def test_the_service_is_asked_for_the_model(folder: Path) -> None:
     assert row.startswith("All is well: ")
     assert row.endswith("could not be checked: URL does not list its models")
     assert is_good
-    row, is_good = await check_at(port)  # nothing listens there now
+    row, is_good = await check_at(port)  # nothing listens at the port now
     assert row.startswith("1 problem: ")
     assert "cannot be reached" in row
     assert not is_good
@@ -427,4 +432,4 @@ def test_servers_start_without_a_key(folder: Path) -> None:
     assert verdict(rows) == "2 problems: fix them above, at models.definitions.claude.api_key, mcp.near"
     (folder / "system.yaml").unlink()
     rows, _ = check(load(folder), start_servers=start_servers)
-    assert len(problems(rows)) == 1, "another problem would be fixed first"
+    assert len(problems(rows)) == 1, "without valid prompts, no server is started"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chain.lines.parse import MAX_LINE
 from cli.main import main
 
 CONFIG = """\
@@ -50,7 +51,7 @@ def explanation(capfd: pytest.CaptureFixture[str], words: Sequence[str], chain: 
         ([" stop"], " stop"),
         (["--", "-x", "--model"], "-x --model"),
         ([""], "(blank)"),
-        (["x" * 100_001], "x" * 200 + "..."),
+        (["x" * (MAX_LINE + 1)], "x" * 200 + "..."),  # a refused line is shown in part
         (["a\nb"], "a b"),
         (["/to", "explore-1", "!use B"], "/to explore-1 !use B"),
     ],
@@ -88,19 +89,28 @@ def test_each_kind_has_its_effects(
     assert idle in rows[IDLE]
 
 
+def prompt_rows(capfd: pytest.CaptureFixture[str], line: str) -> dict[str, str]:
+    """Return the rows about what a line does only when it is typed at a prompt."""
+    return {head: text for head, text in explanation(capfd, [line]).items() if head.startswith("at a prompt")}
+
+
 @pytest.mark.parametrize(
     ("line", "head", "words"),
     [
         ("exit", "at a prompt, instead", "/quit"),
         ("?", "at a prompt, instead", "/help"),
         ("!hurry", "at a prompt with no run active, instead", "stays in the editor"),
-        *((line, "", "") for line in (" exit", "exit it", "!stop", "use B")),
     ],
 )
 def test_a_prompts_own_meaning_is_shown(line: str, head: str, words: str, capfd: pytest.CaptureFixture[str]) -> None:
-    rows = {name: text for name, text in explanation(capfd, [line]).items() if name.startswith("at a prompt")}
-    assert [*rows] == ([head] if head else [])
-    assert words in rows.get(head, "")
+    rows = prompt_rows(capfd, line)
+    assert [*rows] == [head]
+    assert words in rows[head]
+
+
+@pytest.mark.parametrize("line", [" exit", "exit it", "!stop", "use B"])
+def test_other_lines_have_no_meaning_for_prompts(line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert prompt_rows(capfd, line) == {}
 
 
 def test_an_address_is_shown_apart(capfd: pytest.CaptureFixture[str]) -> None:

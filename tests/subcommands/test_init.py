@@ -32,14 +32,18 @@ def test_a_folder_gets_a_working_configuration(tmp_path: Path, monkeypatch: pyte
         assert file.is_relative_to(folder)
 
 
-@pytest.mark.parametrize("make", [lambda file: file.write_text("mine"), lambda file: file.symlink_to("nowhere")])
+@pytest.mark.parametrize(
+    "make",
+    [lambda file: file.write_text("mine"), lambda file: file.symlink_to("nowhere")],
+    ids=["a file", "a broken link"],
+)
 def test_nothing_is_overwritten(tmp_path: Path, make: Callable[[Path], object]) -> None:
     mine = tmp_path / "config.yaml"
     make(mine)
     with pytest.raises(UserError, match="move it away") as caught:
         init(tmp_path)
     assert caught.value.file == str(mine)
-    assert list(tmp_path.iterdir()) == [mine]
+    assert list(tmp_path.iterdir()) == [mine], "the link's target was not created"
     assert mine.is_symlink() or mine.read_text() == "mine"
 
 

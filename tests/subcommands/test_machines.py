@@ -77,8 +77,8 @@ def commands(tmp_path: Path) -> Iterator[Commands]:
 def test_another_worker_finishes_a_killed_ones_run(commands: Commands) -> None:
     os.mkfifo(commands.folder / "begun")
     first_worker = commands.start("worker")
-    _, session, *_ = commands.run("send", "--new", "work on it").replace(".", " ").split()
-    (commands.folder / "begun").read_bytes()  # waits for the command
+    _, session, *_ = commands.run("send", "--new", "work on it").replace(".", " ").split()  # "Session ID."
+    (commands.folder / "begun").read_bytes()  # waits until the command writes to the pipe
     watcher = commands.start("watch", "--output-format", "stream-json", "--session", session)
     assert watcher.stdout is not None
     first_worker.kill()

@@ -44,7 +44,8 @@ def test_a_session_is_replayed_by_its_id(home: Path) -> None:
     lines = ["--say", "@iteration 2 use the other file", "--say", "@answer why?", "--say", "@done Once more"]
     assert chain(home, "-p", "Do the task", "--no-stdin", *lines).returncode == 0
     [journal] = journal_files(home)
-    done = chain(home, "replay", journal.stem[:12])
+    start_of_id = journal.stem[:12]
+    done = chain(home, "replay", start_of_id)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
@@ -69,26 +70,32 @@ def add_orphan(rows: list[bytes]) -> list[bytes]:
     return [*rows, json.dumps(record).encode() + b"\n"]
 
 
+def add_torn_end(rows: list[bytes]) -> list[bytes]:
+    return [*rows, rows[-1][:20]]
+
+
+SAME, SAME_IN_PART = "The same: ", "The same as far as the journal can be read: "
+
+
 @pytest.mark.parametrize(
-    ("damage", "code", "message"),
+    ("damage", "code", "verdict", "message"),
     [
-        (omit_record, 1, "is missing from the journal."),
-        (cut_record, 1, "of the journal cannot be read and was skipped"),
-        (add_orphan, 1, "records of the journal refer to missing records"),
-        (lambda rows: [*rows, rows[-1][:20]], 0, "the last record of the journal is incomplete, as after a crash"),
+        (omit_record, 1, SAME_IN_PART, "is missing from the journal."),
+        (cut_record, 1, SAME_IN_PART, "of the journal cannot be read and was skipped"),
+        (add_orphan, 1, SAME_IN_PART, "records of the journal refer to missing records"),
+        (add_torn_end, 0, SAME, "the last record of the journal is incomplete, as after a crash"),
     ],
-    ids=["omit", "cut", "orphan", "torn end"],
 )
 def test_damage_of_a_journal_is_reported(
-    damage: Callable[[list[bytes]], list[bytes]], code: int, message: str, home: Path
+    damage: Callable[[list[bytes]], list[bytes]], code: int, verdict: str, message: str, home: Path
 ) -> None:
     file = home / "session.jsonl"
     file.write_bytes(b"".join(damage(file.read_bytes().splitlines(keepends=True))))
     done = chain(home, "replay", "session.jsonl")
     assert (done.returncode, done.stderr) == (code, "")
     assert message in done.stdout
-    same = "The same as far as the journal can be read: " if code else "The same: "
-    assert done.stdout.splitlines()[-1].startswith(same)
+    *_, last_row = done.stdout.splitlines()
+    assert last_row.startswith(verdict)
 
 
 @pytest.mark.parametrize(

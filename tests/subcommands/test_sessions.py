@@ -71,7 +71,7 @@ def test_a_terminal_shows_colours_and_a_pager(
     options: list[str], rows: int, is_painted: bool, is_paged: bool, home: Path
 ) -> None:
     words = [sys.executable, "-m", "cli", "sessions", "show", journals(home)[0].stem, *options]
-    env = {"PAGER": "tail -n 2", "TERM": "xterm"}
+    env = {"PAGER": "tail -n 2", "TERM": "xterm"}  # a pager that omits the query, which is at the top
     with Screen(words, home=home, rows=rows, columns=80, env=env) as screen:
         screen.until("✓ done")
         assert screen.wait() == 0
@@ -101,12 +101,30 @@ def test_unreadable_records_are_reported(command: str, home: Path, tmp_path: Pat
 FORMATS = {"md": "# Count the lines", "html": "<!doctype html>", "json": '{"session"'}
 
 
+"""The first characters of an export in each format."""
+
+
+def check_export(text: str, format: str, journal: Path) -> None:
+    """Check that a text is the session in this format."""
+    assert text.startswith(FORMATS[format])
+    assert "todo: add check the licence" in text
+    if format == "json":
+        assert json.loads(text)["records"] == [json.loads(row) for row in journal.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("options", "format"), [([], "md"), (["--format", "html"], "html"), (["--format", "json"], "json")]
+)
+def test_an_export_is_written_to_standard_output(options: list[str], format: str, home: Path) -> None:
+    journal = journals(home)[0]
+    done = chain(home, "sessions", "export", journal.stem, *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    check_export(done.stdout, format, journal)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "format"),
     [
-        (None, [], "md"),
-        (None, ["--format", "html"], "html"),
-        (None, ["--format", "json"], "json"),
         ("a.html", [], "html"),
         ("a.json", [], "json"),
         ("A.HTML", [], "html"),
@@ -115,37 +133,41 @@ FORMATS = {"md": "# Count the lines", "html": "<!doctype html>", "json": '{"sess
         ("b.html", ["--format", "md"], "md"),
     ],
 )
-def test_an_export_has_the_chosen_format(
-    name: str | None, options: list[str], format: str, home: Path, tmp_path: Path
-) -> None:
-    path, journal = tmp_path / str(name), journals(home)[0]
-    words = ["sessions", "export", journal.stem, *options, *(["--output", str(path)] if name else [])]
+def test_an_export_is_written_to_a_file(name: str, options: list[str], format: str, home: Path, tmp_path: Path) -> None:
+    path, journal = tmp_path / name, journals(home)[0]
+    words = ["sessions", "export", journal.stem, *options, "--output", str(path)]
     done = chain(home, *words)
-    assert (done.returncode, done.stderr) == (0, "")
-    text = path.read_text(encoding="utf-8") if name else done.stdout
-    assert text.startswith(FORMATS[format])
-    assert "todo: add check the licence" in text
-    if format == "json":
-        assert json.loads(text)["records"] == [json.loads(row) for row in journal.read_text().splitlines()]
-    if name:
-        assert (done.stdout, path.stat().st_mode & 0o077) == ("", 0)
-        again = chain(home, *words)
-        assert again.returncode == 2
-        assert "already exists" in again.stderr
-        assert path.read_text(encoding="utf-8") == text
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    text = path.read_text(encoding="utf-8")
+    check_export(text, format, journal)
+    assert path.stat().st_mode & 0o077 == 0, "only the user may read the file"
+    again = chain(home, *words)
+    assert again.returncode == 2
+    assert "already exists" in again.stderr
+    assert path.read_text(encoding="utf-8") == text
 
 
-@pytest.mark.parametrize("answer", ["", "\n", "yess\n", "no y\n", "y\0\n", "y\n", "YES\n", " y"])
-def test_only_a_yes_deletes_a_session(answer: str, home: Path) -> None:
+def answer_deletion(answer: str, home: Path) -> tuple[int, bool]:
+    """Answer whether to delete a copy of a session. Return the exit code, and whether the copy still exists."""
     path = journals(home)[0]
     copy = path.with_name("20200101-000000-000000.jsonl")
     copy.write_bytes(path.read_bytes())
     done = chain(home, "sessions", "delete", "20200101", stdin=answer)
     assert f"Delete session {copy.stem} ({QUERY})? [y/N] " in done.stderr
-    is_yes = answer.strip().lower() in ("y", "yes")
-    assert (done.returncode, copy.exists()) == ((0, False) if is_yes else (1, True))
-    copy.unlink(missing_ok=True)
     assert path.exists()
+    is_kept = copy.exists()
+    copy.unlink(missing_ok=True)
+    return done.returncode, is_kept
+
+
+@pytest.mark.parametrize("answer", ["y\n", "YES\n", " y"])
+def test_a_yes_deletes_a_session(answer: str, home: Path) -> None:
+    assert answer_deletion(answer, home) == (0, False)
+
+
+@pytest.mark.parametrize("answer", ["", "\n", "yess\n", "no y\n", "y\0\n"])
+def test_any_other_answer_keeps_a_session(answer: str, home: Path) -> None:
+    assert answer_deletion(answer, home) == (1, True)
 
 
 def test_an_open_session_is_marked_and_not_deleted(home: Path) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from chain.text.hunks import FileDiff, Hunk
 
-HUNKS = (Hunk(0, 1, ("+@@ -1 +1 @@", "+")), Hunk(4, 6, (" \\ x", "--", "+c"), "+"))
+HUNKS = (
+    Hunk(old=0, new=1, rows=("+@@ -1 +1 @@", "+")),
+    Hunk(old=4, new=6, rows=(" \\ x", "--", "+c"), unended="+"),
+)
+"""Hunks with lines that look like the head of a hunk, or like a note or a removed line."""
 
 
 def test_text_form_is_a_unified_diff() -> None:

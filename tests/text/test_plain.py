@@ -16,24 +16,28 @@ FORBIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\
     ("text", "sanitized"),
     [
         ("plain ✓ 漢字 é\n\ttext", "plain ✓ 漢字 é\n\ttext"),
+        # Control sequences.
         ("\x1b[31mred\x1b[0m", "red"),
         ("\x1b[2J\x1b[1;1H\x1b[?25lgone", "gone"),
         ("\x9b31mred", "red"),
+        # Strings with their terminators: OSC, DCS, APC.
         ("\x1b]0;title\x07text", "text"),
         ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
         ("\x9d0;title\x9ctext", "text"),
         ("\x1bPq#0\x1b\\text", "text"),
         ("\x1b_apc\x1b\\text", "text"),
+        # Other escapes, unfinished ones, and one that the removal of another would create.
         ("\x1bc\x1b7\x1b(0text", "text"),
         ("\x1b]0;unended", "0;unended"),
         ("\x1b[12", "12"),
+        ("\x1b", ""),
         ("\x1b\x1b[31m[2J", "[2J"),
+        # Control characters, text directions, lone surrogates.
         ("a\rb\x08c\x07d\x00e\x7ff", "abcdef"),
         ("a\x85b\x9fc", "abc"),
         ("a\u202eb\u2066c\u2069d", "abcd"),
         ("a\ud800b\udfff", "ab"),
         ("line\r\nline", "line\nline"),
-        ("\x1b", ""),
     ],
 )
 def test_control_sequences_are_removed(text: str, sanitized: str) -> None:
@@ -52,9 +56,9 @@ def test_other_characters_stay(text: str) -> None:
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("piece", ["\x1b]", "\x9d", "\x1b[", "\x1b[0", "\x1b ", "\x1bP\x9b", "\x9d\x1b"])
-def test_the_time_is_linear(piece: str) -> None:
-    assert not FORBIDDEN.search(sanitize(piece * 200_000)), "quadratic time would be minutes"
+@pytest.mark.parametrize("start", ["\x1b]", "\x9d", "\x1b[", "\x1b[0", "\x1b ", "\x1bP\x9b", "\x9d\x1b"])
+def test_the_time_is_linear(start: str) -> None:
+    assert not FORBIDDEN.search(sanitize(start * 200_000)), "quadratic time would be minutes"
 
 
 def test_escaped_json_is_one_safe_row() -> None:
