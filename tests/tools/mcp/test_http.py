@@ -133,7 +133,7 @@ async def test_large_result_arrives_unchanged(
     http: HttpServer, servers: RunningServers, template: bytes, line_separator: bytes, headers: str
 ) -> None:
     def respond(id: int) -> bytes:
-        message = result(id, LARGE_TEXT).replace(b', "', b"," + line_separator + b'"')
+        message = result(id, LARGE_TEXT).replace(b', "', b"," + line_separator + b'"')  # between the keys of objects
         return response(200, template % message, headers)
 
     http.respond_to_call = respond
@@ -141,6 +141,7 @@ async def test_large_result_arrives_unchanged(
 
 
 LONG = b"x" * 300_000
+"""More than a message may have besides its result."""
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ async def test_unusable_answer_is_the_error_of_its_call(
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("path", "notice"),
-    [
+    [  # see PAGES in support/http_server.py
         ("html", "it answered with an HTML page"),
         ("login", "it requires a login (401): OAuth is not supported; give a token in its headers"),
         ("redirect", "Redirect to http://example.org/mcp not followed"),
@@ -241,7 +242,7 @@ async def test_large_result_without_a_request_is_dropped() -> None:
     await inspect(traffic, stream)
     parts = [part async for part in stream.aiter_raw()]
     assert len(parts) == 20
-    assert max(map(len, parts)) < 100
+    assert max(map(len, parts)) < 100, "only the id is left"
     assert traffic.open_requests == {}
 
 
