@@ -39,6 +39,7 @@ SIGNED = {"type": "thinking", "thinking": "hm", "signature": "sig_1"}
 REDACTED = {"type": "redacted_thinking", "data": "dark"}
 ADAPTIVE = {"thinking": {"type": "adaptive"}}
 BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2000}
+# The header of an image is all that is checked.
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + bytes(17)
 
 

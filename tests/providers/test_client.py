@@ -566,7 +566,7 @@ async def test_a_check_of_a_server_that_lists_models(
 async def test_a_call_may_be_cancelled_at_every_point(mock_clock: MockClock) -> None:
     async with open_model(text("one two three", text_chunk=2)) as (double, model):
         await ask(model)
-        for checkpoints in range(60):
+        for checkpoints in range(60):  # a whole call has fewer
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(ask, model)
                 for _ in range(checkpoints):
