@@ -45,7 +45,6 @@ from support.wire_bench import FINAL, HANDLER, THINKING, Bench, BenchScript, ope
 from trio.testing import MockClock
 
 from chain import events
-from chain.agent.window import FIRST_RATIO
 from chain.tools.tool import ToolContext, tool
 
 LOOK = calls(("look", {"at": "x"}), ("slow", {}), say="Let me look.", text_chunk=4)
@@ -95,6 +94,8 @@ def reply_in_tree(body: Mapping[str, Any]) -> Step:
     return FINAL
 
 
+FIRST_ESTIMATE = 3.5
+"""Characters per token that the program assumes before a service reports tokens."""
 WINDOW = 20_000
 """Tokens of the context window of the small service. Two results of ``READ`` do not fit in it."""
 READ = calls(("read", {"length": 29_000}), say="I read.")
@@ -117,7 +118,7 @@ class SmallService:
 
     def __call__(self, body: Mapping[str, Any]) -> Step:
         counted = {key: body.get(key) for key in ("system", "tools", "messages")}
-        tokens = math.ceil(len(json.dumps(counted, ensure_ascii=False)) / FIRST_RATIO * 1.3)
+        tokens = math.ceil(len(json.dumps(counted, ensure_ascii=False)) / FIRST_ESTIMATE * 1.3)
         if tokens > WINDOW:
             self.refused.append(json.dumps(body["messages"]).replace('"cache_control": {"type": "ephemeral"}', ""))
             return Status(400, message=f"prompt is too long: {tokens} tokens > {WINDOW} maximum")

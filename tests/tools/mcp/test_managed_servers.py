@@ -163,7 +163,7 @@ async def test_failed_prompt_has_a_short_notice(log: Path, prompt: str) -> None:
         await wait_until(lambda: servers.notices)
         (notice,) = servers.notices
         assert notice.startswith("h: no no no")
-        assert len(notice) <= len("h: ") + tools.MAX_SERVER_TEXT
+        assert len(notice) <= len("h: ") + 300
 
 
 @pytest.fixture
