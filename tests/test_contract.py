@@ -26,8 +26,6 @@ rules:
   - {when: {turn: 1}, text: Looking., tools: [{name: gate, input: {at: a}}]}
   - {text: The answer.}
 """
-
-
 IDLE_AND_ACTIVE = pytest.mark.parametrize("is_active", [False, True], ids=["idle", "active"])
 
 

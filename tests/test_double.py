@@ -39,8 +39,7 @@ SIGNED = {"type": "thinking", "thinking": "hm", "signature": "sig_1"}
 REDACTED = {"type": "redacted_thinking", "data": "dark"}
 ADAPTIVE = {"thinking": {"type": "adaptive"}}
 BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2000}
-# The header of an image is all that is checked.
-PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + bytes(17)
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + bytes(17)  # the double checks only the header
 
 
 def message(role: str, *content: Any) -> dict[str, Any]:
@@ -236,8 +235,6 @@ def test_stored_messages_may_have_more_than_is_sent() -> None:
 
 CALL_AND_RESULT = after_call()["messages"]
 ASK_AND_TAIL = user("q", "tail")
-
-
 CONTINUATIONS: dict[str, tuple[Any, Any, Any, str]] = {
     # A request, one that continues it, one that does not, and the fault of that one.
     "text": (body(ASK), body(ASK, REPLY, ASK), body(ANOTHER, REPLY, ASK), "block 0 was user's"),

@@ -233,8 +233,7 @@ async def test_unchanged_tools_are_recorded_once(ready_session: Session) -> None
 
 # -------------------------------------------------------------------------------------------------- random sessions
 
-# "run" is more frequent than the others.
-ACTS = ["run", "run", "wait", "line", "!line", "!!line", "!!stop", "Esc", "then: more"]
+ACTS = ["run", "run", "wait", "line", "!line", "!!line", "!!stop", "Esc", "then: more"]  # "run" is the most frequent
 TOOLS = ["h__echo", "h__look", "i__echo", "i__steps", "i__hang"]
 
 

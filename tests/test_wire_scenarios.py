@@ -301,7 +301,6 @@ def test_the_service_accepts_every_request_of_random_runs(
 
 # ----------------------------------------------------------------------------------------------------- the long run
 
-
 LONG_RUN = 200
 """Iterations of the long run."""
 

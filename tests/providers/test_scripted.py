@@ -599,7 +599,7 @@ async def test_the_pace_of_a_reply(
 async def test_a_cancelled_call_uses_the_rule(autojump_clock: trio.testing.MockClock) -> None:
     scripted = model("pace: {chunk: 1, delay_s: 1}\nrules: [{times: 1, text: abcdef}, {text: next}]")
     deltas: list[Delta] = []
-    with trio.move_on_after(2.5):
+    with trio.move_on_after(2.5):  # after two characters
         await scripted.reply(Request("s", (user_text("12"),)), deltas.append)
     assert deltas[-1] == Delta("usage", usage=Usage(input_tokens=1, output_tokens=1))
     assert await get_text(scripted, user_text("12")) == "next"

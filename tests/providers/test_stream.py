@@ -394,10 +394,10 @@ def test_limits_of_characters(limit: str, chunk: bytes, message: str, monkeypatc
 
 
 def test_the_limit_of_blocks() -> None:
-    blocks = [block_start(n, type="text", text="x") for n in range(1_001)]
-    feed(blocks[:1_000])
+    one_too_many = [block_start(n, type="text", text="x") for n in range(1_001)]
+    feed(one_too_many[:-1])
     with pytest.raises(BrokenStream, match="it has more than 1,000 blocks"):
-        feed(blocks)
+        feed(one_too_many)
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,7 @@ REDIS_KILLS = 5
 SETTLE_S = 120.0
 """Seconds after the storm in which all work must be done, on a busy machine."""
 
-# Of a client. Most are plain, so they are repeated.
-LINES = ["work {}"] * 3 + ["note {}"] * 6
+LINES = ["work {}"] * 3 + ["note {}"] * 6  # the most frequent ones
 LINES += ["!urgent {}", "!!now {}", "context: {}", "todo: add {}", "then: work {}"]
 FINAL = {"delivered", "handled", "returned", "dropped"}
 

@@ -204,7 +204,6 @@ async def test_late_list_loses_no_change(log: Path, monkeypatch: pytest.MonkeyPa
 
 # -------------------------------------------------------------------------------------------------------------- starts
 
-
 PRINT_FOLDER = {"command": "sh", "args": ["-c", "pwd >&2"]}
 """A server that reports its working directory, and ends."""
 

@@ -9,8 +9,6 @@ from chain.tools.research.ranking import Row
 from chain.tools.research.report import CONTEXT_ROWS, MAX_OPENING, MAX_RESULT, Report, Source, render, report_of
 
 NOTHING = "nothing of it at all"
-
-
 NO_MATCHES = [NOTHING] * 100
 """More rows than the beginning of a source has in a result."""
 
