@@ -18,14 +18,14 @@ from chain.events import Point, Status
 from chain.lines.parse import MAX_LINE
 from chain.session import event_json
 
+MAX_ITERATIONS = 20
+"""The default of ``make_settings``."""
 ANSWER = "rules: [{text: The answer.}]"
 LOOK = """
 rules:
   - {when: {turn: 1}, text: Looking., tools: [{name: gate, input: {at: a}}]}
   - {text: The answer.}
 """
-
-
 IDLE_AND_ACTIVE = pytest.mark.parametrize("is_active", [False, True], ids=["idle", "active"])
 
 
@@ -53,7 +53,7 @@ async def test_an_unacceptable_line_is_refused(text: str, reason: str, is_full: 
         answer = session.chain.submit(text)
         assert answer.what == "refused"
         assert reason in answer.message
-        shown_text = text[:1_000]
+        shown_text = text[:1_000]  # enough to recognise the line
         [refused] = session.of(events.LineRefused)
         assert (refused.text, refused.reason) == (shown_text, answer.message)
         *_, receipt = session.chain.lines.receipts
@@ -62,7 +62,7 @@ async def test_an_unacceptable_line_is_refused(text: str, reason: str, is_full: 
         disk.full = False
         gates.open("a")
         await session.chain.wait_idle()
-        assert len(session.of(events.RunStarted)) == is_active, "the line starts no run"
+        assert len(session.of(events.RunStarted)) == int(is_active), "the line starts no run"
 
 
 @IDLE_AND_ACTIVE
@@ -129,7 +129,8 @@ async def test_early_lines_enter_before_the_first_call(autojump_clock: MockClock
         await session.chain.wait_idle()
         [delivery] = session.of(events.UserInterruption)
         assert (delivery.point, delivery.iteration) == (Point.BEFORE_FIRST_CALL, 0)
-        assert (delivery.ids, delivery.remaining) == (("L2", "L4"), 20)
+        assert delivery.ids == ("L2", "L4"), "all but the first query and the follow-up"
+        assert delivery.remaining == MAX_ITERATIONS
         assert session.sent(0) == (
             "user: Do the task\nuser: USER INTERRUPTION: use the other file\n\nUSER INTERRUPTION: and be quick"
         )
@@ -214,6 +215,8 @@ def replies_with(reason: str) -> str:
     return f"rules: [{{when: {{turn: 1}}, text: So far., stop_reason: {reason}}}, {{text: The answer.}}]"
 
 
+LINES_RETURNED, TERMINATED = 3, 143
+"""Exit codes. A code of the ending itself, other than 0, precedes that of returned or unsent lines."""
 ENDINGS: dict[Status, Ending] = {
     "done": Ending(0, ANSWER, events.TextDelta),
     "cancelled": Ending(0, ANSWER, events.TextDelta, act=stop),
@@ -221,7 +224,7 @@ ENDINGS: dict[Status, Ending] = {
     "cancelled_during_synthesis": Ending(0, moment=events.TextDelta, nth=2, act=stop),
     "interrupted": Ending(130, act=interrupt),
     "max_iterations": Ending(4, settings={"max_iterations": 1}),
-    "limit_reached": Ending(4, LOOK.replace("at: a", "at: never"), settings={"timeout_s": 30}),
+    "limit_reached": Ending(4, LOOK.replace("at: a", "at: gate that stays closed"), settings={"timeout_s": 30}),
     "truncated": Ending(1, replies_with("max_tokens"), events.TextDelta),
     "empty": Ending(1, "rules: [{text: ' '}]", events.IterationStarted, nth=2),
     "refused": Ending(1, replies_with("refusal"), events.TextDelta),
@@ -251,7 +254,7 @@ async def play(session: Session, ending: Ending, *lines: str) -> events.Result:
 
     call_at_event(session, ending.moment, send, ending.nth)
     await session.run("Do the task")
-    check_invariants(session, max_iterations=ending.settings.get("max_iterations", 20))
+    check_invariants(session, max_iterations=ending.settings.get("max_iterations", MAX_ITERATIONS))
     first: events.Result
     first, *_ = session.of(events.Result)
     return first
@@ -274,7 +277,8 @@ async def test_waiting_lines_are_delivered_or_returned(
     ) as session:
         result = await play(session, ending, *lines)
         assert result.status == status
-        assert result.exit_code == (ending.exit_code or (0 if status == "done" else 3))
+        assert result.exit_code == (ending.exit_code or (0 if status == "done" else LINES_RETURNED))
+        # At the iteration limit, a run that accepts more lines is followed by another one.
         are_delivered = status == "done" or (status == "max_iterations" and (has_follow_ups or interactive))
         receipts = [r for r in session.chain.lines.receipts if r.text in lines]
         assert {r.text: r.state for r in receipts} == dict.fromkeys(lines, "delivered" if are_delivered else "returned")
@@ -306,9 +310,9 @@ async def test_each_ending_has_its_result_and_exit_code(status: Status, autojump
         )
         exit_code = session.chain.runs.exit_code
         assert result.exit_code == exit_code() == ending.exit_code
-        assert exit_code(terminated=True) == 143
+        assert exit_code(terminated=True) == TERMINATED
         session.chain.lines.mark_unsent("one more", "its moment did not come")
-        assert exit_code() == (ending.exit_code or 3)
+        assert exit_code() == (ending.exit_code or LINES_RETURNED)
 
 
 async def test_the_last_iteration_gives_the_last_text(autojump_clock: MockClock) -> None:

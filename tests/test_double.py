@@ -39,7 +39,7 @@ SIGNED = {"type": "thinking", "thinking": "hm", "signature": "sig_1"}
 REDACTED = {"type": "redacted_thinking", "data": "dark"}
 ADAPTIVE = {"thinking": {"type": "adaptive"}}
 BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2000}
-PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + bytes(17)
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + bytes(17)  # the double checks only the header
 
 
 def message(role: str, *content: Any) -> dict[str, Any]:
@@ -235,8 +235,6 @@ def test_stored_messages_may_have_more_than_is_sent() -> None:
 
 CALL_AND_RESULT = after_call()["messages"]
 ASK_AND_TAIL = user("q", "tail")
-
-
 CONTINUATIONS: dict[str, tuple[Any, Any, Any, str]] = {
     # A request, one that continues it, one that does not, and the fault of that one.
     "text": (body(ASK), body(ASK, REPLY, ASK), body(ANOTHER, REPLY, ASK), "block 0 was user's"),
@@ -283,22 +281,25 @@ def fault_of_second_request(first: Any, second: Any, tail: Callable[[Any], int] 
     return conversations.follow(second) or ""
 
 
+def declared_tail(request: Any) -> int:
+    *_, last = request["messages"]
+    return 1 if last == ASK_AND_TAIL else 0
+
+
+@pytest.mark.parametrize("messages", [[ASK, REPLY, ASK], [ASK_AND_TAIL]], ids=["removed", "repeated as tail"])
+def test_a_declared_tail_leaves_the_conversation(messages: list[Any]) -> None:
+    assert fault_of_second_request(body(ASK_AND_TAIL), body(*messages), declared_tail) == ""
+
+
 @pytest.mark.parametrize(
     ("messages", "fault"),
     [
-        pytest.param([ASK, REPLY, ASK], None, id="removed"),
-        pytest.param([ASK_AND_TAIL], None, id="repeated as tail"),
-        pytest.param([ASK_AND_TAIL, REPLY, ASK], "as tail", id="repeated in the conversation"),
+        pytest.param([ASK_AND_TAIL, REPLY, ASK], "as tail", id="tail that stays"),
         pytest.param([REPLY, REPLY], "to stay", id="more removed"),
     ],
 )
-def test_a_declared_tail_leaves_the_conversation(messages: list[Any], fault: str | None) -> None:
-    def declared_tail(request: Any) -> int:
-        *_, last = request["messages"]
-        return int(last == ASK_AND_TAIL)
-
-    actual = fault_of_second_request(body(ASK_AND_TAIL), body(*messages), declared_tail)
-    assert actual == "" if fault is None else fault in actual
+def test_only_a_declared_tail_leaves_the_conversation(messages: list[Any], fault: str) -> None:
+    assert fault in fault_of_second_request(body(ASK_AND_TAIL), body(*messages), declared_tail)
 
 
 def test_a_request_is_not_only_tail() -> None:
@@ -338,7 +339,7 @@ def test_an_expected_withdrawal_happens_once() -> None:
 
 # ---- the prompt cache
 
-BLOCKS = [text_block(f"number {i:02}") for i in range(40)]
+BLOCKS = [text_block(f"number {i:02}") for i in range(40)]  # all of the same length
 BLOCK_TOKENS = PromptCache().account(body(user(BLOCKS[0]))).input
 STORED = 3
 """The number of blocks that the first request stores in the cache."""
@@ -356,11 +357,12 @@ def marked_body(count: int, *more: Any, **fields: Any) -> dict[str, Any]:
 def test_a_breakpoint_reads_twenty_blocks_back(new_blocks: int, read_blocks: int) -> None:
     cache = PromptCache()
     stored = STORED * BLOCK_TOKENS
-    assert cache.account(marked_body(STORED)) == Account(0, stored, input=0, repeatable=0)
-    account = cache.account(marked_body(STORED + new_blocks, text_block("number 99")))
+    assert cache.account(marked_body(STORED)) == Account(cache_read=0, cache_write=stored, input=0, repeatable=0)
+    unmarked_block = text_block("number 99")
+    account = cache.account(marked_body(STORED + new_blocks, unmarked_block))
     read, written = read_blocks * BLOCK_TOKENS, (STORED + new_blocks - read_blocks) * BLOCK_TOKENS
     assert account == Account(read, written, input=BLOCK_TOKENS, repeatable=stored)
-    assert reuse([account]) == bool(read_blocks)
+    assert reuse([account]) == read_blocks / STORED
 
 
 def test_each_model_has_its_own_cache() -> None:
@@ -373,7 +375,8 @@ def test_messages_are_not_reused_with_other_thinking() -> None:
     cache = PromptCache()
     cache.account(marked_body(STORED))
     stored = STORED * BLOCK_TOKENS
-    assert cache.account(marked_body(STORED, **ADAPTIVE)) == Account(0, stored, input=0, repeatable=stored)
+    account = cache.account(marked_body(STORED, **ADAPTIVE))
+    assert account == Account(cache_read=0, cache_write=stored, input=0, repeatable=stored)
 
 
 # ---- over real sockets

@@ -27,7 +27,7 @@ USAGE_JSON = {
 }  # fmt: skip
 QUESTION = events.Question(
     id="Q1", kind="approval", text="t", options=("a", "b"), tool_call_id="t1", name="edit_file", always="subject",
-    subject="a.py", diff=FileDiff("a.py", (Hunk(1, 1, ("-x", "+y"), "+"),)),
+    subject="a.py", diff=FileDiff("a.py", (Hunk(old=1, new=1, rows=("-x", "+y"), unended="+"),)),
 )  # fmt: skip
 QUEUED = replace(MAIN.queued("focus on B"), kind="guidance", adjustment=AdjustmentView("focus_query", "B"))
 LINE_FIELDS = ("id", "text", "kind", "urgency", "target_agent", "waiting", "origin")
@@ -108,26 +108,24 @@ def test_the_contract_covers_every_event() -> None:
 
 
 RESULT = events.Result(status="done", result="r")
+VALUES: list[tuple[Event, str, Any]] = [
+    # An event, the name of a field, and its value in JSON.
+    (events.PlanChanged(tasks=(TaskView(1, "t", "FAILED", "why"),), by="user"), "tasks",
+     [{"n": 1, "text": "t", "state": "FAILED", "reason": "why"}]),
+    (events.ToolCall(id="t1", name="shell", input={"a": [1, {"b": None}]}), "input", {"a": [1, {"b": None}]}),
+    (events.ToolCall(id="t1", name="shell", input={}), "parent_id", "root"),
+    (QUEUED, "adjustment", {"type": "focus_query", "value": "B"}),
+    (INTERRUPTION, "ids", ["L1"]),
+    (INTERRUPTION, "tools_skipped", ["shell"]),
+    (INTERRUPTION, "trace_path", None),
+    (replace(RESULT, replies=("a", "r")), "replies", ["a", "r"]),
+    (replace(RESULT, receipts=(RECEIPT,)), "receipts", [RECEIPT_JSON]),
+    (replace(RESULT, usage=Usage(1, 2, 3, 4, 0.5)), "usage", USAGE_JSON),
+    (QUESTION, "diff", {"path": "a.py", "hunks": [{"old": 1, "new": 1, "rows": ["-x", "+y"], "unended": "+"}]}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("event", "field", "value"),
-    [
-        (events.PlanChanged(tasks=(TaskView(1, "t", "FAILED", "why"),), by="user"), "tasks",
-         [{"n": 1, "text": "t", "state": "FAILED", "reason": "why"}]),
-        (events.ToolCall(id="t1", name="shell", input={"a": [1, {"b": None}]}), "input", {"a": [1, {"b": None}]}),
-        (events.ToolCall(id="t1", name="shell", input={}), "parent_id", "root"),
-        (QUEUED, "adjustment", {"type": "focus_query", "value": "B"}),
-        (INTERRUPTION, "ids", ["L1"]),
-        (INTERRUPTION, "tools_skipped", ["shell"]),
-        (INTERRUPTION, "trace_path", None),
-        (replace(RESULT, replies=("a", "r")), "replies", ["a", "r"]),
-        (replace(RESULT, receipts=(RECEIPT,)), "receipts", [RECEIPT_JSON]),
-        (replace(RESULT, usage=Usage(1, 2, 3, 4, 0.5)), "usage", USAGE_JSON),
-        (QUESTION, "diff", {"path": "a.py", "hunks": [{"old": 1, "new": 1, "rows": ["-x", "+y"], "unended": "+"}]}),
-    ],
-    ids=lambda value: getattr(value, "type", value if isinstance(value, str) else ""),
-)  # fmt: skip
+@pytest.mark.parametrize(("event", "field", "value"), VALUES, ids=[f"{event.type}.{name}" for event, name, _ in VALUES])
 def test_the_value_of_a_field(event: Event, field: str, value: Any) -> None:
     assert to_json(event)[field] == value
 

@@ -32,8 +32,6 @@ from chain.messages import (
 IMAGE = Image("image/png", "digest", "a.png", "AAAA")
 IMAGE_JSON = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
-
-
 CALL = {"type": "tool_use", "id": "t1", "name": "shell", "input": {"a": [1]}}
 
 

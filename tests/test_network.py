@@ -12,7 +12,7 @@ PROXY = "http://127.0.0.2:3128"
 
 @pytest.mark.parametrize(
     ("no_proxy", "direct_urls", "proxied_urls"),
-    [
+    [  # NO_PROXY, the URLs that it exempts, and others
         ("", [], ["http://127.0.0.1:8080", "https://example.org"]),
         ("*", ["https://example.org", "http://10.1.2.3"], []),
         ("foo,*", ["https://example.org"], []),

@@ -233,7 +233,7 @@ async def test_unchanged_tools_are_recorded_once(ready_session: Session) -> None
 
 # -------------------------------------------------------------------------------------------------- random sessions
 
-ACTS = ["run", "run", "wait", "line", "!line", "!!line", "!!stop", "Esc", "then: more"]
+ACTS = ["run", "run", "wait", "line", "!line", "!!line", "!!stop", "Esc", "then: more"]  # "run" is the most frequent
 TOOLS = ["h__echo", "h__look", "i__echo", "i__steps", "i__hang"]
 
 
@@ -291,7 +291,7 @@ def test_servers_end_with_their_program(tmp_path: Path, log: Path, end: signal.S
             block_until(lambda: log_rows(log).count("tools/call") == 2)
         finally:
             program.send_signal(end)
-    assert len(daemon_pids(log)) == 2
+    assert len(daemon_pids(log)) == 2, "one of the server's start and one of the call"
     block_until(lambda: live_daemons(log) == [])
     block_until(lambda: not server_pids(log))
 
@@ -305,7 +305,7 @@ def test_a_found_server_is_untouched_until_allowed(tmp_path: Path) -> None:
         (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
         argv = [sys.executable, "-m", "cli", "-p", "hello", "--model", "offline", "--no-stdin"]
         process = run_program(argv, cwd=tmp_path, env=make_environ(tmp_path, {}), text=True)
-        with pytest.raises(BlockingIOError):
+        with pytest.raises(BlockingIOError):  # nothing has connected
             listening.accept()
     assert process.returncode == 0, process.stderr
     assert "the server h, which was not started; allow it with --mcp h" in process.stderr

@@ -72,7 +72,7 @@ def test_replies_are_in_their_order(form: str) -> None:
     document = exported_words(form, entries)
     messages = [e.record for e in entries if isinstance(e.record, records.Message) and e.record.agent == "main"]
     replies = [m.message.text for m in messages if m.message.role == "assistant" and m.message.text.strip()]
-    assert len(replies) > 5
+    assert len(replies) > 5, "the session has replies to compare"
     position = -1
     for reply in replies:
         position = document.index(words(reply), position + 1)

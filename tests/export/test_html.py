@@ -69,7 +69,7 @@ def check_safe(page: str) -> None:
     policy = parser.css_first("meta[http-equiv]").attributes["content"]
     assert policy is not None
     assert policy.startswith("default-src 'none';")
-    assert len(parser.css("meta")) == 4
+    assert len(parser.css("meta")) == 4, "charset, policy, viewport and referrer"
     for node in parser.css("*"):
         assert node.tag in TAGS.split(), node.html
         assert not set(node.attributes) - set(ATTRIBUTES.split()), node.html

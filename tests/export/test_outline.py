@@ -21,7 +21,7 @@ from chain.session.restored_state import events_of_journal
 
 
 def rows_of(outline: Outline) -> list[str]:
-    """Return a row for each part: the iteration, and what happened in it. Parts of an agent's run are indented."""
+    """Return a row for each part: its iteration, and a call, an event, or the safe point and the urgency of a line."""
     rows: list[str] = []
 
     def add(run: AgentRun, depth: int) -> None:

@@ -27,7 +27,7 @@ def test_events_stay_in_order_at_any_times(times: list[float]) -> None:
 def test_seconds_have_room_next_to_a_night() -> None:
     evening, morning = [0.0, 1.0, 2.0, 3.0], [86_403.0, 86_404.0, 86_405.0]
     _, second_1, _, last_of_evening, first_of_morning, *_ = _positions([*evening, *morning])
-    assert second_1 > 4
+    assert second_1 > 4, "percent of the width"
     assert first_of_morning - last_of_evening > 50
 
 
@@ -51,7 +51,7 @@ def test_agents_have_lanes_with_bars_and_pins() -> None:
         agent, (depth, _) = lane.css_first(".agent").text().strip(), style_of(lane)
         pins = " ".join(pin.text(deep=False) for pin in lane.css(".pin"))
         shown.append(f"{agent}: depth {depth:g}, {len(lane.css('.bar'))} bars, pins: {pins}".rstrip())
-    assert shown == [
+    assert shown == [  # a pin is the safe point of a line, a question or an ending (■)
         "main: depth 0, 12 bars, pins: A C ? D ? ? N ■ ■",
         "explore-1: depth 1, 3 bars, pins: D",
         "agent-1: depth 1, 3 bars, pins:",
@@ -66,6 +66,8 @@ def test_title_of_a_pin_is_the_line() -> None:
 
 
 ROUNDING = 0.02
+MIN_DISTANCE = 2
+"""Of pins on one level, in percent of the width."""
 
 
 def test_bars_cover_their_calls() -> None:
@@ -86,6 +88,6 @@ def test_close_pins_are_on_several_levels() -> None:
     main, *_ = lanes()
     pins_by_level: dict[float, list[float]] = {}
     for left, level in map(style_of, main.css(".pin")):
-        assert all(abs(left - other) >= 2 for other in pins_by_level.setdefault(level, []))
+        assert all(abs(left - other) >= MIN_DISTANCE for other in pins_by_level.setdefault(level, []))
         pins_by_level[level].append(left)
     assert len(pins_by_level) > 1

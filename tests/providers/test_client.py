@@ -52,6 +52,8 @@ from chain.providers.anthropic.service import SERVICE_CONNECT_S, Parameters, Pri
 from chain.session import event_json
 
 HELLO = Request("", (user_text("hello"),))
+FIRST_TEXT = 5
+"""The events of a reply of several texts, sent in one piece each, until the first text is complete."""
 
 
 async def ask(model: AnthropicModel, **overrides: Any) -> Reply:
@@ -85,7 +87,7 @@ def open_files() -> list[str]:
 
 UNREACHABLE = "no connection to 127.0.0.1:PORT"
 ELSEWHERE = {"location": "http://127.0.0.1:9/elsewhere"}
-# What the service does, a pattern for the error message, and the short cause that a retry shows.
+# A fault (4: after a part of the text; None: before any byte), a pattern for the error, and the cause shown by a retry.
 RETRYABLE_FAULTS: list[tuple[Step, str, str]] = [
     (Status(529, message="Overloaded"), "is overloaded: Overloaded; try again later", "overloaded"),
     (ErrorEvent(4), "ended the reply with an error: Overloaded", "overloaded"),
@@ -117,26 +119,27 @@ async def test_a_fault_is_explained_and_leaves_nothing_behind(mock_clock: MockCl
         await wait_all_tasks_blocked()
         before, expected_requests = open_files(), len(double.requests)
         _, _, port = double.url.rpartition(":")
+        faults = [(*fault, True) for fault in RETRYABLE_FAULTS] + [(*fault, "", False) for fault in PERMANENT_FAULTS]
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            for step, message, *causes in [*RETRYABLE_FAULTS, *PERMANENT_FAULTS]:
+            for step, message, cause, is_retryable in faults:
                 double.add(step, text("Two."))
                 error = await error_of(model)
                 assert re.search(message, str(error)), str(error)
-                assert error.retryable is bool(causes), message
-                assert error.cause == "".join(causes).replace("PORT", port), message
+                assert error.retryable is is_retryable, message
+                assert error.cause == cause.replace("PORT", port), message
                 assert (await ask(model)).message.text == "Two."
                 expected_requests += 2  # the failed one and the next one: a redirect is not followed
                 assert len(double.requests) == expected_requests
                 await wait_all_tasks_blocked()
-                assert double.open_connections == 1
+                assert double.open_connections == 1, "that of the last reply"
             gc.collect()
         assert await model.connect() is client
         assert open_files() == before
 
 
 async def test_a_retry_sends_the_same_bytes(mock_clock: MockClock) -> None:
-    async with open_wire([Cut(5, reply=text("Half of a", " reply")), text("Two.")]) as wire:
+    async with open_wire([Cut(FIRST_TEXT, reply=text("Half of a", " reply")), text("Two.")]) as wire:
         wire.let_time_pass(mock_clock)
         result = await wire.session.run("Go")
         assert (result.status, result.replies) == ("done", ("Two.",))
@@ -165,7 +168,7 @@ async def test_connecting_has_a_timeout(mock_clock: MockClock) -> None:
             filler.connect_ex(address)
         model = model_at(f"http://127.0.0.1:{address[1]}")
         await model.connect()
-        mock_clock.autojump_threshold = 0.05
+        mock_clock.autojump_threshold = 0.05  # the kernel would answer in this time
         start = trio.current_time()
         error = await error_of(model)
         seconds = trio.current_time() - start
@@ -178,7 +181,8 @@ async def test_connecting_has_a_timeout(mock_clock: MockClock) -> None:
 
 
 async def test_a_reply_has_a_timeout(mock_clock: MockClock) -> None:
-    endless = Say(({"type": "text", "text": "x" * 100},), text_chunk=1, delay_between=100)
+    less_than_idle_timeout_s = 100
+    endless = Say(({"type": "text", "text": "x" * 100},), text_chunk=1, delay_between=less_than_idle_timeout_s)
     async with open_model([text("x"), endless]) as (_, model):
         await ask(model)
         mock_clock.autojump_threshold = 0
@@ -211,7 +215,7 @@ async def test_an_unknown_window_is_requested_from_the_service() -> None:
         await error_of(model)
         for _ in range(3):
             await ask(model)
-        assert model.window == Window(200_000, 1_000)
+        assert model.window == Window(tokens=200_000, longest_reply=1_000)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +224,7 @@ async def test_an_unknown_window_is_requested_from_the_service() -> None:
     ids=["not an object", "not a number", "incomplete response"],
 )
 async def test_a_window_that_cannot_be_read_is_unknown(answer: Step) -> None:
-    service = Policy(lookup=lambda path: answer)
+    service = Policy(lookup=lambda path: answer)  # which arrives during the slow reply
     async with open_model(text("x", delay_between=0.05), policy=service, context_window=0) as (_, model):
         assert (await ask(model)).message.text == "x"
         assert model.window is None
@@ -298,7 +302,7 @@ async def test_a_reply_names_the_signing_model() -> None:
 # -------------------------------------------------------------------------------------------------- usage and budgets
 
 UNCACHED = {"input_tokens": 0, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
-PRICE = Price(input=2.0, output=10.0, cache_read=0.2, cache_write=2.5)
+PRICE = Price(input=2.0, output=10.0, cache_read=0.2, cache_write=2.5)  # dollars for a million tokens
 READ = {**UNCACHED, "input_tokens": 3000, "cache_read_input_tokens": 500}
 """The usage at the start of a reply, whose length the service does not know yet."""
 
@@ -322,7 +326,7 @@ async def test_usage_is_counted_and_has_a_price(price: Price | None, cost: float
 async def test_a_cancelled_reply_has_a_usage(
     ending: str, has_next_reply: bool, is_recorded: bool, mock_clock: MockClock
 ) -> None:
-    half = Stall(5, reply=text("Half of a", " reply", usage=READ))
+    half = Stall(FIRST_TEXT, reply=text("Half of a", " reply", usage=READ))
     settings = make_settings(max_attempts=4, timeout_s=60)
     async with open_wire([half, text("Two.", usage=UNCACHED)], price=PRICE, settings=settings) as wire:
         is_shown = trio.Event()
@@ -349,7 +353,7 @@ async def test_a_cancelled_reply_has_a_usage(
 
 @pytest.mark.parametrize(
     "fault",
-    [Cut(5, reply=text("Half of a", " reply", usage=READ)), ErrorEvent(after=5)],
+    [Cut(FIRST_TEXT, reply=text("Half of a", " reply", usage=READ)), ErrorEvent(after=FIRST_TEXT)],
     ids=["lost connection", "error event"],
 )
 async def test_a_reply_that_breaks_off_has_a_usage(fault: Step, mock_clock: MockClock) -> None:
@@ -389,10 +393,11 @@ async def test_a_request_for_a_summary_uses_the_cache(mock_clock: MockClock) -> 
         wire.session.chain.runs.compact("the numbers")
         await wire.session.chain.wait_idle()
         account = wire.double.accounts[-1]
-        assert account.cache_read >= 0.99 * (account.input + account.cache_read + account.cache_write)
+        all_input = account.input + account.cache_read + account.cache_write
+        assert account.cache_read >= 0.99 * all_input, "all but the request for a summary itself"
         *_, before, summary = wire.bodies()
         assert (summary["tools"], summary.get("tool_choice")) == (before["tools"], before.get("tool_choice"))
-        wire.double.expect_withdrawal()
+        wire.double.expect_withdrawal()  # the summary replaces the conversation
         assert (await wire.session.run("Once more")).result == "Two."
 
 
@@ -405,9 +410,8 @@ def other_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
         monkeypatch.setenv(name, "env-value")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9/elsewhere")
-    monkeypatch.setenv(
-        "ANTHROPIC_CUSTOM_HEADERS", "X-Api-Key: env-value\nAuthorization: Bearer env-value\nX-More: env-"
-    )
+    headers = "X-Api-Key: env-value\nAuthorization: Bearer env-value\nX-More: env-value"
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", headers)
 
 
 @pytest.mark.parametrize(
@@ -432,7 +436,7 @@ async def test_only_keys_of_the_configuration_are_sent(
         assert request.headers.get("authorization") == authorization
         assert request.headers.get("x-gateway") == headers.get("X-Gateway")
         assert "x-api-key" not in request.headers
-        assert not any("env-" in value for value in request.headers.values())
+        assert not any("env-value" in value for value in request.headers.values())
 
 
 @pytest.mark.parametrize("path", ["/gateway", "/gateway/"])
@@ -547,8 +551,8 @@ async def test_a_check_of_a_server_that_lists_models(
     status: int, answer: Any, is_good: bool | None, message: str
 ) -> None:
     def lookup(path: str) -> Step:
-        is_list = path == "/v1/models"
-        return Status(status, json.dumps(answer).encode()) if is_list or status >= 500 else Status(404, message="no")
+        is_answered = path == "/v1/models" or status == 529  # an overloaded server fails for every path
+        return Status(status, json.dumps(answer).encode()) if is_answered else Status(404, message="no")
 
     async with open_model(policy=Policy(lookup=lookup), model="mine", key=None) as (_, model):
         result = await check(model)
@@ -562,7 +566,7 @@ async def test_a_check_of_a_server_that_lists_models(
 async def test_a_call_may_be_cancelled_at_every_point(mock_clock: MockClock) -> None:
     async with open_model(text("one two three", text_chunk=2)) as (double, model):
         await ask(model)
-        for checkpoints in range(60):
+        for checkpoints in range(60):  # a whole call has fewer
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(ask, model)
                 for _ in range(checkpoints):

@@ -33,6 +33,9 @@ from chain.providers.anthropic.service import Parameters
 
 HEADERS = {"authorization": "Bearer test-key", "anthropic-version": "2026-10-21"}
 OLD_HEADERS = {**HEADERS, "anthropic-version": "2023-06-01"}
+"""Those of the version in which an older model accepts ``temperature``."""
+MAX_BREAKPOINTS = 4
+"""The limit of the service for one request."""
 TOOLS = (
     ToolSpec("look", "Look at something.", {"type": "object", "properties": {"at": {"type": "string"}}}),
     ToolSpec("list", "List.", {"type": "object", "properties": {}}),
@@ -147,7 +150,7 @@ def contents_of_sent_replies(blocks: tuple[Any, ...], signer: str = "") -> list[
         ((SIGNED, REDACTED, Text("So.")), OLDER, ["text"]),
         ((SIGNED, Text("So."), Thinking("And", "signed"), REDACTED, Thinking("x")), "", ["thinking", "text"]),
     ],
-    ids=["unsigned", "own", "of another model", "at the end"],
+    ids=["unsigned thinking", "signed by this model", "signed by another model", "thinking at the end"],
 )
 def test_only_usable_thinking_is_sent(blocks: tuple[Any, ...], signer: str, sent_types: list[str]) -> None:
     (content,) = contents_of_sent_replies(blocks, signer)
@@ -256,7 +259,7 @@ def test_breakpoints_are_the_ends_of_three_requests(parallel: int) -> None:
     for history in growing(12, parallel=parallel):
         raw = body_of(encoder, request(history, "tail"))
         system, *_, last = places = breakpoints(raw)
-        assert len(places) <= 4
+        assert len(places) <= MAX_BREAKPOINTS
         assert system == ("system", 0, 0)
         *_, (last_index, last_message) = enumerate(raw["messages"])
         tail_index = last_message["content"].index(text_json("tail"))
@@ -298,21 +301,25 @@ def test_all_repeated_input_is_read_from_the_cache(histories: Iterator[list[Mess
 
 
 def test_only_new_messages_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded_messages: list[Message] = []
-    sendable = encoding._sendable_blocks
-    monkeypatch.setattr(encoding, "_sendable_blocks", lambda m, model: encoded_messages.append(m) or sendable(m, model))
+    encoded_messages, sendable_blocks = list[Message](), encoding._sendable_blocks
+
+    def record(message: Message, model: str) -> Any:
+        encoded_messages.append(message)
+        return sendable_blocks(message, model)
+
+    monkeypatch.setattr(encoding, "_sendable_blocks", record)
     encoder = Encoder(parameters())
     for history in growing(20):
         encoder.encode(request(history))
     assert encoded_messages == history
 
 
-@pytest.mark.parametrize("length", [9, 4, 1, 0])
-def test_a_different_conversation_is_encoded_from_its_start(length: int) -> None:
+@pytest.mark.parametrize("common_messages", [9, 4, 1, 0])
+def test_a_different_conversation_is_encoded_from_its_start(common_messages: int) -> None:
     encoder = Encoder(parameters())
     (*_, long) = growing(6)
     encoder.encode(request(long))
-    shorter = request([*long[:length], user_text("Something else.")])
+    shorter = request([*long[:common_messages], user_text("Something else.")])
     assert encoder.encode(shorter) == Encoder(parameters()).encode(shorter)
 
 
@@ -326,14 +333,16 @@ def test_different_tools_are_encoded_again() -> None:
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(str.strip)
 inputs = st.dictionaries(texts, st.none() | st.booleans() | st.integers() | texts | st.lists(texts), max_size=3)
+MAX_ACTS = 12
+MAX_REQUESTS = MAX_ACTS + 1
 
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[list[Message]]:
-    """Draw the conversations of the requests of a session."""
+    """Draw the conversations of the requests of a session. Choices that are listed more than once are more frequent."""
     conversation, histories, count = Conversation(), list[list[Message]](), 0
     conversation.append(user_text(draw(texts)))
-    for _ in range(draw(st.integers(1, 12))):
+    for _ in range(draw(st.integers(1, MAX_ACTS))):
         act = draw(st.sampled_from(["reply", "reply", "reply", "user", "withdraw"]))
         if act == "withdraw":
             conversation.withdraw()
@@ -363,23 +372,24 @@ def test_the_service_accepts_any_conversation(
         for message in history:
             issued.remember(tuple(block_to_json(b) for b in message.blocks if isinstance(b, Thinking | Opaque)))
         raw = body_of(encoder, request(history, *tail, system="s" if has_system else ""))
-        assert check(raw, HEADERS, issued=issued, policy=Policy(alternate=not system_messages)) is None
+        policy = Policy(alternate=not system_messages)  # a tail may be two system messages in a row
+        assert check(raw, HEADERS, issued=issued, policy=policy) is None
         sent = [b["text"] for m in raw["messages"] if m["role"] == "user" for b in m["content"] if b["type"] == "text"]
         expected = [b.text for m in history if m.role == "user" for b in m.blocks if isinstance(b, Text)]
         assert sent == [*expected, *([] if system_messages else tail)]
 
 
-@given(conversations(), st.lists(st.lists(texts, max_size=2), min_size=13, max_size=13))  # a tail for each request
+@given(conversations(), st.lists(st.lists(texts, max_size=2), min_size=MAX_REQUESTS, max_size=MAX_REQUESTS))
 def test_any_conversation_is_read_from_the_cache(histories: list[list[Message]], tails: list[list[str]]) -> None:
     encoder, cache, accounts = Encoder(parameters()), PromptCache(), list[Account]()
-    lengths = iter(len(t) for t in tails)
-    follow = Conversations(tail=lambda _: next(lengths))
+    tail_lengths = map(len, tails)
+    growth = Conversations(tail=lambda _: next(tail_lengths))
     for (before, history), tail in zip(pairwise([[], *histories]), tails, strict=False):
         raw = body_of(encoder, request(history, *tail))
         account = cache.account(raw)
         if history[: len(before)] == before:
             accounts.append(account)
         else:
-            follow.expect_withdrawal()
-        assert follow.follow(raw) is None
-    assert reuse(accounts) >= 0.99
+            growth.expect_withdrawal()
+        assert growth.follow(raw) is None
+    assert reuse(accounts) >= 0.99, "all, unless the blocks of a withdrawn reply are drawn again"

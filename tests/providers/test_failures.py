@@ -15,6 +15,7 @@ from chain.providers.anthropic.service import Parameters, Service
 from chain.providers.anthropic.stream import ServiceError
 
 VLLM_LIMIT = "'max_tokens' is too large: 5. This model's maximum context length is 4096 tokens and your request has"
+"""The start of a message. The request itself is too long if its tokens fill more than half of the window."""
 HTML = "<html><body><h1>Bad Gateway</h1></body></html>"
 
 
@@ -129,7 +130,7 @@ def test_messages_about_other_limits(message: str) -> None:
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
         ("later", None),
         ("inf", None),
-        ("Mon, 01 Jan 2024 00:00:00 +99999999999999", None),
+        ("Mon, 01 Jan 2024 00:00:00 +99999999999999", None),  # an impossible time zone
     ],
 )
 def test_retry_after_is_read_in_seconds(header: str, seconds: float | None) -> None:
@@ -140,8 +141,10 @@ def test_secrets_are_redacted() -> None:
     url = "http://u:pa@ssword1@127.0.0.1:1/v1?key=topsecret"
     service = failures(api_key="sk-key", base_url=url, extra_headers={"X-Token": "Bearer headersecret", "X-Short": "1"})
     text = "topsecret pa@ssword1 bodysecret sk-key headersecret\nBearer headersecret 1"
-    assert service.redact(text) == "… … … … … … 1"
-    assert re.fullmatch("http://127.0.0.1:1/v1 is not .*", str(service.translate(httpx2.InvalidURL("ssword1@"))))
+    assert service.redact(text) == "… … … … … … 1", "a value of one character is no secret"
+    assert re.fullmatch(
+        "http://127.0.0.1:1/v1 is not .*", str(service.translate(httpx2.InvalidURL("ssword1@")))
+    )  # a part of the password
 
 
 def test_a_long_message_is_truncated() -> None:

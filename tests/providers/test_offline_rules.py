@@ -32,7 +32,7 @@ SHIPPED = PromptFile(PROMPTS / "interruption_handler.yaml").current()[0]
 
 ANALYZE = "Analyze product data for SKU123"
 COUNT = "count the lines in prompts"
-TOTAL = "15      19  total of 3 (text files found: 3)"
+TOTAL = "15      19  total of 3 (text files found: 3)"  # lines and words of the files in prompts
 SKIPPED = "[Skipped: user interrupted]"
 FILES = {
     "prompts/system.yaml": "a: 1\nb: two words\n",
@@ -93,7 +93,8 @@ class Driver:
             outcome = f"(Done: {self.plan.carry_out(line.command)})" if line.command else ""
             arrivals.append(Arrival(line, outcome))
             has_commands |= line.command is not None
-        composed = interruption.compose(SHIPPED, arrivals, Situation(1, "D", 5, (), "main", ""))
+        situation = Situation(iteration=1, point="D", remaining=5, skipped=(), agent="main", query="")
+        composed = interruption.compose(SHIPPED, arrivals, situation)
         self.conversation.append(user_text(composed.text))
         return (composed.post_prompt, *((self.plan.render(),) if has_commands else ())), composed.resume
 
@@ -255,13 +256,17 @@ async def test_a_folder_is_summarised_from_its_files(driver: Driver) -> None:
         assert row in text
 
 
-@pytest.mark.parametrize("query", ["how many lines does prompts/big.log have?", COUNT])
-async def test_a_file_too_large_to_count(driver: Driver, query: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "has_total"),
+    [("how many lines does prompts/big.log have?", False), (COUNT, True)],
+    ids=["alone", "folder"],
+)
+async def test_a_file_too_large_to_count(driver: Driver, query: str, has_total: bool) -> None:
     with (driver.workspace / "prompts/big.log").open("wb") as file:
         file.truncate(files.MAX_WHOLE + 1)
     text = await driver.run(query)
     assert text.endswith(f"\n\nToo large to count: prompts/big.log ({files.MAX_WHOLE + 1} bytes)")
-    assert ("total of 3" in text) == (query == COUNT)
+    assert ("total of 3" in text) == has_total
 
 
 async def test_a_denial_is_shown_with_its_reason(driver: Driver) -> None:

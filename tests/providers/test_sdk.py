@@ -57,7 +57,8 @@ def sdk_types() -> tuple[TypeAdapter[Any], TypeAdapter[Any]]:
 
 OLD_VERSION = "2023-06-01"
 """The version of the API that has the parameter ``temperature``."""
-PICTURE = Image("image/png", "", "dot.png", b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(17)).decode())
+PNG_HEADER = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(17)
+PICTURE = Image("image/png", "", "dot.png", b64encode(PNG_HEADER).decode())
 SPECS = tuple(ToolSpec(each.name, each.description, each.input_schema) for each in TOOLS)
 TWO_CALLS = calls(("look", {"at": "ö €"}), ("look", {}), say="Looking “twice”.", text_chunk=3)
 

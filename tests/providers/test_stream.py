@@ -27,7 +27,8 @@ USAGE = {"input_tokens": 11, "cache_read_input_tokens": 7, "cache_creation_input
 
 def stream_of(say: Say) -> bytes:
     """Return the bytes that the double streams for a reply."""
-    return b"".join(events_of(replace(say, blocks=complete(say.blocks, 1)), Facts(1, "m", USAGE)))
+    facts = Facts(number=1, model="m", usage=USAGE)
+    return b"".join(events_of(replace(say, blocks=complete(say.blocks, facts.number)), facts))
 
 
 def event(**fields: Any) -> bytes:
@@ -101,14 +102,14 @@ def test_a_whole_reply() -> None:
     assert reply.message == Message(
         "assistant",
         (
-            Thinking("Hm. ⏳", "sig_000001_0"),
+            Thinking("Hm. ⏳", "sig_000001_0"),  # of the first request and its first block
             Text("Let me look.\nTwo lines: data: x"),
             ToolCall("toolu_000001_2", "look", {"at": "ä👩‍🚀", "deep": [{"n": 1}]}),
             ToolCall("toolu_000001_3", "list", {}),
         ),
     )
     assert (reply.stop_reason, reply.cut_calls) == ("tool_use", frozenset())
-    assert reply.usage == Usage(11, reply.usage.output_tokens, 7, 5)
+    assert replace(reply.usage, output_tokens=0) == Usage(input_tokens=11, cache_read_tokens=7, cache_write_tokens=5)
     assert deltas == [Delta("thinking", "Hm. ⏳"), Delta("text", "Let me look.\nTwo lines: data: x")]
 
 
@@ -283,35 +284,35 @@ def nested(levels: int) -> str:
     return '{"a":' + "[" * levels + "]" * levels + "}"
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b'data: {"type": "content_block_delta", "ind\n\n',
-        b"data: \xff\xfe\n\n",
-        b"data: [1, null]\n\n",
-        b'data: "ping"\n\n',
-        b"data: {}\n\n",
-        b"data: %s\n\n" % (b"[" * 100_000),
-        b'data: {"type": "ping", "n": NaN}\n\n',
-        event(type="content_block_start", index=0),
-        event(type="content_block_start", content_block={"type": "text"}),
-        event(type="content_block_delta", index=7, delta={"type": "text_delta", "text": "x"}),
-        event(type="message_start"),
-        event(type="message_start", message={"usage": [1]}),
-        event(type="message_delta", delta={"stop_reason": ["end_turn"]}),
-        event(type="error"),
-        block_start(0, type="text", text=5),
-        block_start(0, text="x"),
-        block_start(None, type="text", text=""),
-        block_start("0", type="text", text=""),
-        text_block("x") + block_start(0, type="text", text=""),
-        block_start(0, type="text", text="") + delta(0, type="text_delta", text=["x"]),
-        block_start(0, type="text", text="") + delta(0),
-        block_start(0, type="thinking", thinking="") + delta(0, type="signature_delta", signature=1),
-        call_block(None) + delta(0, type="input_json_delta", partial_json={"a": 1}),
-        block_start(0, type="tool_use", id="toolu_1"),
-    ],
-)
+UNPARSABLE = {
+    "truncated JSON": b'data: {"type": "content_block_delta", "ind\n\n',
+    "no UTF-8": b"data: \xff\xfe\n\n",
+    "list": b"data: [1, null]\n\n",
+    "string": b'data: "ping"\n\n',
+    "no type": b"data: {}\n\n",
+    "deep JSON": b"data: %s\n\n" % (b"[" * 100_000),
+    "not a number": b'data: {"type": "ping", "n": NaN}\n\n',
+    "start without a block": event(type="content_block_start", index=0),
+    "start without an index": event(type="content_block_start", content_block={"type": "text"}),
+    "delta of an unknown block": event(type="content_block_delta", index=7, delta={"type": "text_delta", "text": "x"}),
+    "no message": event(type="message_start"),
+    "list as usage": event(type="message_start", message={"usage": [1]}),
+    "list as stop reason": event(type="message_delta", delta={"stop_reason": ["end_turn"]}),
+    "error without a message": event(type="error"),
+    "number as text": block_start(0, type="text", text=5),
+    "block without a type": block_start(0, text="x"),
+    "null as index": block_start(None, type="text", text=""),
+    "string as index": block_start("0", type="text", text=""),
+    "repeated index": text_block("x") + block_start(0, type="text", text=""),
+    "list as text": block_start(0, type="text", text="") + delta(0, type="text_delta", text=["x"]),
+    "delta without a type": block_start(0, type="text", text="") + delta(0),
+    "number as signature": block_start(0, type="thinking", thinking="") + delta(0, type="signature_delta", signature=1),
+    "object as input": call_block(None) + delta(0, type="input_json_delta", partial_json={"a": 1}),
+    "call without a name": block_start(0, type="tool_use", id="toolu_1"),
+}
+
+
+@pytest.mark.parametrize("data", UNPARSABLE.values(), ids=UNPARSABLE)
 def test_an_event_that_cannot_be_parsed(data: bytes) -> None:
     error_of(START + data + end("tool_use"))
 
@@ -393,10 +394,10 @@ def test_limits_of_characters(limit: str, chunk: bytes, message: str, monkeypatc
 
 
 def test_the_limit_of_blocks() -> None:
-    blocks = [block_start(n, type="text", text="x") for n in range(1_001)]
-    feed(blocks[:1_000])
+    one_too_many = [block_start(n, type="text", text="x") for n in range(1_001)]
+    feed(one_too_many[:-1])
     with pytest.raises(BrokenStream, match="it has more than 1,000 blocks"):
-        feed(blocks)
+        feed(one_too_many)
 
 
 @pytest.mark.parametrize(
@@ -436,7 +437,7 @@ def test_an_unknown_stop_reason_is_an_error() -> None:
     with pytest.raises(ModelError, match="compaction") as caught:
         read(START + text_block("x") + end("compaction" + "x" * 1_000_000))
     assert not caught.value.retryable
-    assert len(str(caught.value)) < 200
+    assert len(str(caught.value)) < 200, "a long reason is truncated"
 
 
 def usage_of(at_start: str, later: str = "{}") -> Usage:

@@ -30,11 +30,13 @@ pytestmark = [pytest.mark.slow, *redis.MARKS]
 
 DURATION_S = float(os.environ.get("CHAIN_STORM_S", "60"))
 WORKERS, SESSIONS, CLIENTS, LEASE_S = 3, 30, 5, 3.0
+SESSIONS_AT_ONCE = 15
+"""Sessions that one worker runs at the same time."""
 REDIS_KILLS = 5
 SETTLE_S = 120.0
 """Seconds after the storm in which all work must be done, on a busy machine."""
 
-LINES = ["work {}"] * 3 + ["note {}"] * 6
+LINES = ["work {}"] * 3 + ["note {}"] * 6  # the most frequent ones
 LINES += ["!urgent {}", "!!now {}", "context: {}", "todo: add {}", "then: work {}"]
 FINAL = {"delivered", "handled", "returned", "dropped"}
 
@@ -66,8 +68,8 @@ class Storm:
 
     def start_worker(self) -> subprocess.Popen[bytes]:
         program = Path(__file__).parents[1] / "support/redis_worker.py"
-        arguments = [self.redis.address, self.folder, self.folder / "config.yaml", self.folder / "steps", LEASE_S, 15]
-        command = [sys.executable, str(program), *map(str, arguments)]
+        arguments = [self.redis.address, self.folder, self.folder / "config.yaml", self.folder / "steps", LEASE_S]
+        command = [sys.executable, str(program), *map(str, arguments), str(SESSIONS_AT_ONCE)]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=(self.folder / "workers").open("ab"))
 
     async def stop_workers(self) -> None:

@@ -269,7 +269,7 @@ async def test_lines_that_need_no_room_wait_too(cluster: Cluster) -> None:
         await start_work(session, steps)
         lines = [await session.send(f"!!note {n}") for n in range(INBOX_SIZE + 5)]
         assert {status.state for _, status in lines} == {"queued"}
-        await trio.testing.wait_all_tasks_blocked(0.2)
+        await trio.testing.wait_all_tasks_blocked(0.2)  # the worker has read the lines
         steps.gate.set()
         assert {(await session.outcome(id)).state for id, _ in lines} == {"delivered"}
 
@@ -295,9 +295,9 @@ async def test_malformed_rows_are_skipped(cluster: Cluster) -> None:
     async with cluster.open_remote() as session:
         lines = scripts.key(session.id, "lines")
         hello = '{"type":"hello","id":"y","for_s":%s}'
-        bad = ["no JSON", "[]", "{}", '{"type":"line","id":"x","text":1}', '{"type":"hello","id":"y"}']
-        bad += [hello % 1, hello % "NaN", hello % ("1" + "0" * 400), '{"type":"line","id":"\\ud800","text":"status"}']
-        for row in bad:
+        rows = ["no JSON", "[]", "{}", '{"type":"line","id":"x","text":1}', '{"type":"hello","id":"y"}']
+        rows += [hello % 1, hello % "NaN", hello % ("1" + "0" * 400), '{"type":"line","id":"\\ud800","text":"status"}']
+        for row in rows:
             cluster.server.command("XADD", lines, "*", "j", row)
         cluster.server.command("XADD", lines, "*", "other", "{")
         async with cluster.run_worker() as worker:
@@ -423,7 +423,7 @@ async def test_a_lost_session_counts_no_death(cluster: Cluster, is_away: bool) -
     steps = Steps()
     async with cluster.open_remote() as session, cluster.run_worker(steps, lease_s=0.8) as worker:
         await session.send("work on it")
-        for _ in range(MAX_TAKEOVERS + 2):
+        for _ in range(MAX_TAKEOVERS + 2):  # more than deaths of workers are allowed
             await steps.has_started.wait()
             steps.has_started = trio.Event()
             if is_away:
@@ -492,7 +492,7 @@ async def test_a_hand_over_waits_for_the_running_tool(cluster: Cluster, monkeypa
         await start_work(session, steps)
         async with cluster.run_worker() as second:
             leaving.process.leave()
-            await trio.testing.wait_all_tasks_blocked(0.5)
+            await trio.testing.wait_all_tasks_blocked(0.5)  # longer than HAND_OVER_S
             assert second.steps.count == 0
             steps.gate.set()
             await wait_done(session)
@@ -502,7 +502,7 @@ async def test_a_hand_over_waits_for_the_running_tool(cluster: Cluster, monkeypa
 
 async def test_a_sender_gets_the_busy_or_latest_session(cluster: Cluster) -> None:
     async with cluster.open_remote() as first, cluster.open_remote() as second:
-        cluster.server.command("ZADD", scripts.SESSIONS, "9e15", second.id)
+        cluster.server.command("ZADD", scripts.SESSIONS, "9e15", second.id)  # a time in the future
         async with cluster.open_remote(is_new=False) as latest:
             assert latest.id == second.id
         await first.send("hello")
@@ -558,7 +558,7 @@ async def test_questions_go_to_watchers_that_answer(cluster: Cluster) -> None:
     steps = AskingSteps()
     async with cluster.open_remote() as session, cluster.run_worker(steps), trio.open_nursery() as nursery:
         nursery.start_soon(session.renew_promise)
-        await trio.testing.wait_all_tasks_blocked(0.2)
+        await trio.testing.wait_all_tasks_blocked(0.2)  # the promise is sent
         await session.send("work on it")
         for n in range(1, STEPS_OF_WORK + 1):
             await wait_question(session, f"Q{n}")

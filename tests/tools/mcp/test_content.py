@@ -19,7 +19,8 @@ def picture(size: int) -> dict[str, str]:
 
 
 def test_images_of_a_result_are_bounded_together() -> None:
-    texts, images = texts_of([picture(4_000_000)] * 4)
+    less_than_half_of_the_limit = 4_000_000
+    texts, images = texts_of([picture(less_than_half_of_the_limit)] * 4)
     assert len(images) == 2
     assert [text.endswith("left out]") for text in texts] == [False, False, True, True]
 
@@ -105,25 +106,25 @@ class Form:
 RED, BLUE = {"const": "r", "title": "Red"}, {"const": "b", "title": "Blue"}
 
 
-@pytest.mark.parametrize(
-    ("field", "answer", "value"),
-    [
-        ({"type": "integer"}, "1", 1),
-        ({"type": "integer"}, "many", "many"),
-        ({"type": "number"}, "1.5", 1.5),
-        ({"type": "string"}, "1", "1"),
-        ({"type": "string", "enum": ["red", "blue"]}, "2", "blue"),
-        ({"type": "string", "enum": ["red\x1b[31m", "a  b"]}, "1", "red\x1b[31m"),
-        ({"type": "string", "enum": ["r", "b"], "enumNames": ["Red", "Blue"]}, "2", "b"),
-        ({"type": "string", "oneOf": [RED, BLUE]}, "2", "b"),
-        ({"type": "string", "enum": "no list", "items": 5}, "x", "x"),
-        ({"type": "array", "items": {"anyOf": [RED, {"const": "b"}]}}, "Red, b", ["r", "b"]),
-        ({"type": "array", "items": {"type": "string", "enum": ["r", "b"]}}, "1", ["r"]),
-        ({"type": "boolean"}, "1", True),
-        ({"type": "boolean"}, "maybe", "maybe"),
-    ],
-    ids=str,
-)
+ANSWERS: dict[str, tuple[dict[str, Any], str, object]] = {
+    # A field, the answer, and the value of the field. A server validates values that do not fit.
+    "integer": ({"type": "integer"}, "1", 1),
+    "no integer": ({"type": "integer"}, "many", "many"),
+    "number": ({"type": "number"}, "1.5", 1.5),
+    "number in a text": ({"type": "string"}, "1", "1"),
+    "option": ({"type": "string", "enum": ["red", "blue"]}, "2", "blue"),
+    "option that is shown escaped": ({"type": "string", "enum": ["red\x1b[31m", "a  b"]}, "1", "red\x1b[31m"),
+    "option with a name": ({"type": "string", "enum": ["r", "b"], "enumNames": ["Red", "Blue"]}, "2", "b"),
+    "option with a title": ({"type": "string", "oneOf": [RED, BLUE]}, "2", "b"),
+    "invalid options": ({"type": "string", "enum": "no list", "items": 5}, "x", "x"),
+    "several titles": ({"type": "array", "items": {"anyOf": [RED, {"const": "b"}]}}, "Red, b", ["r", "b"]),
+    "one of several": ({"type": "array", "items": {"type": "string", "enum": ["r", "b"]}}, "1", ["r"]),
+    "boolean": ({"type": "boolean"}, "1", True),
+    "no boolean": ({"type": "boolean"}, "maybe", "maybe"),
+}
+
+
+@pytest.mark.parametrize(("field", "answer", "value"), ANSWERS.values(), ids=ANSWERS)
 async def test_answer_becomes_the_value_of_a_field(field: dict[str, Any], answer: str, value: object) -> None:
     assert await Form({"a": field}, answer).fill_in() == ("accept", {"a": value})
 

@@ -32,6 +32,7 @@ MAX_DELAY_S = 0.1
 MAX_GROWTH = 200 * 2**20
 """Bytes. Several messages of the largest size fit, but not the flood of a second."""
 
+# What flooding_server.py sends.
 ACTS = ["text", "escapes", "quotes", "wide", "lists", "objects", "results", "requests", "progress", "junk"]
 STDIO, HTTP = [("stdio", act) for act in ACTS], [("http", act) for act in (*ACTS, "chunks")]
 

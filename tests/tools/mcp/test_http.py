@@ -115,7 +115,6 @@ async def test_connection_lost_between_calls_costs_no_call(http: HttpServer, ser
 
 # ------------------------------------------------------------------------------------------------------------- answers
 
-
 OTHER_EVENT = b"event: ping\ndata: " + result(1, "wrong" * 60_000) + b"\n\n"
 
 
@@ -133,7 +132,7 @@ async def test_large_result_arrives_unchanged(
     http: HttpServer, servers: RunningServers, template: bytes, line_separator: bytes, headers: str
 ) -> None:
     def respond(id: int) -> bytes:
-        message = result(id, LARGE_TEXT).replace(b', "', b"," + line_separator + b'"')
+        message = result(id, LARGE_TEXT).replace(b', "', b"," + line_separator + b'"')  # between the keys of objects
         return response(200, template % message, headers)
 
     http.respond_to_call = respond
@@ -141,6 +140,7 @@ async def test_large_result_arrives_unchanged(
 
 
 LONG = b"x" * 300_000
+"""More than a message may have besides its result."""
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ async def test_unusable_answer_is_the_error_of_its_call(
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("path", "notice"),
-    [
+    [  # see PAGES in support/http_server.py
         ("html", "it answered with an HTML page"),
         ("login", "it requires a login (401): OAuth is not supported; give a token in its headers"),
         ("redirect", "Redirect to http://example.org/mcp not followed"),
@@ -241,7 +241,7 @@ async def test_large_result_without_a_request_is_dropped() -> None:
     await inspect(traffic, stream)
     parts = [part async for part in stream.aiter_raw()]
     assert len(parts) == 20
-    assert max(map(len, parts)) < 100
+    assert max(map(len, parts)) < 100, "only the id is left"
     assert traffic.open_requests == {}
 
 
@@ -249,4 +249,4 @@ async def test_empty_streams_are_opened_slowly(autojump_clock: trio.abc.Clock) -
     traffic, start = Traffic(), trio.current_time()
     for _ in range(100):
         await inspect(traffic, httpx2.Response(200, content=b"", request=httpx2.Request("GET", "http://h")))
-    assert trio.current_time() - start >= 8
+    assert trio.current_time() - start >= 8, "about ten in a second"

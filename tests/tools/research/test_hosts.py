@@ -121,7 +121,8 @@ async def test_each_address_of_a_name_is_checked() -> None:
 
 
 async def test_an_answer_is_valid_unless_withdrawn() -> None:
-    user = User({"allowed.org": "y", "refused.org": "not that one", "withdrawn.org": "?"})
+    withdraw = "?"
+    user = User({"allowed.org": "y", "refused.org": "not that one", "withdrawn.org": withdraw})
     approvals = HostApprovals(user, ())
     for _ in range(2):
         assert await is_approved(approvals, "allowed.org")

@@ -228,23 +228,22 @@ async def test_a_cancelled_fetch_closes_its_connection(body: bytes) -> None:
 # ---------------------------------------------------------------------------------------------------------- failures
 
 
+UNUSABLE = {
+    "error": (Answer(status=404), "answered 404 Not Found"),
+    "unknown status": (Answer(status=799), "answered 799"),
+    "status that never has a body": (Answer(status=304), "answered 304 Not Modified"),
+    "image": (Answer(content_type="image/png"), "is 'image/png'; only text"),
+    "program without a type": (Answer(b"\x7fELF\0\0", content_type=""), "is not text"),
+    "no gzip": (Answer(b"nonsense", headers={"content-encoding": "gzip"}), "cannot be decompressed"),
+    "compressed twice": (Answer(b"x", headers={"content-encoding": "gzip, gzip"}), "is compressed as"),
+    "unsupported compression": (Answer(b"x", headers={"content-encoding": "br"}), "is compressed as"),
+    "incomplete": (Answer(b"ab", headers={"content-length": "5"}), "ended too early"),
+    "incomplete chunks": (Answer(b"ab", headers={"transfer-encoding": "chunked"}), "ended too early"),
+}
+
+
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (Answer(status=404), "answered 404 Not Found"),
-        (Answer(status=799), "answered 799"),
-        (Answer(status=304), "answered 304 Not Modified"),
-        (Answer(content_type="image/png"), "is 'image/png'; only text"),
-        (Answer(b"\x7fELF\0\0", content_type=""), "is not text"),
-        (Answer(b"nonsense", headers={"content-encoding": "gzip"}), "cannot be decompressed"),
-        (Answer(b"x", headers={"content-encoding": "gzip, gzip"}), "is compressed as"),
-        (Answer(b"x", headers={"content-encoding": "br"}), "is compressed as"),
-        (Answer(b"ab", headers={"content-length": "5"}), "ended too early"),
-        (Answer(b"ab", headers={"transfer-encoding": "chunked"}), "ended too early"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+@pytest.mark.parametrize(("answer", "error"), UNUSABLE.values(), ids=UNUSABLE)
 async def test_an_unusable_answer_is_an_error(answer: Answer, error: str) -> None:
     async with open_site(x=answer) as site:
         assert error in await fetch_error(site.url("/x"))
