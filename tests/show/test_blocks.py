@@ -47,7 +47,7 @@ def test_a_block_is_returned_once_it_is_complete(completed: str, unfinished: str
     blocks = Blocks()
     assert "".join(blocks.add(completed + unfinished)) == completed
     assert blocks.is_open is bool(unfinished.strip())
-    for count in range(1, len(unfinished) + 2):
+    for count in range(1, len(unfinished) + 2):  # also one more than there are
         end = blocks.last(count)
         assert unfinished.endswith(end)
         assert min(count, len(unfinished)) <= len(end) < 2 * count
