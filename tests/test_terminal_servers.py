@@ -72,9 +72,9 @@ def test_a_workspace_server_from_question_to_end(start: Start, work: Path, log: 
     wait_idle(screen.until("▶ Greet Ada.").until("✓ done"))
 
     os.kill(server_pid(log), signal.SIGKILL)
-    while "h  ended" not in screen.everything:
-        n = screen.times("» /mcp")
-        wait_idle(send(screen, "/mcp").until(lambda s, n=n: s.times("» /mcp") > n))
+    while "h  ended" not in screen.everything:  # chain may notice the kill later
+        answers = screen.times("» /mcp")
+        wait_idle(send(screen, "/mcp").until(lambda s, answers=answers: s.times("» /mcp") > answers))
     assert "signal 9" in screen.everything
     call_tool(screen, "again", "Q2")
     quit_program(screen)
@@ -120,6 +120,7 @@ def test_no_server_is_used_before_its_answer(start: Start, work: Path, tmp_path:
             assert screen.times(QUESTION) == len(asked_about)
 
 
+# The server starts a daemon when it starts, and another in the tool ``spawn``.
 SPAWN_AND_HANG = """
 rules:
   - when: {step: 1}
@@ -140,7 +141,7 @@ def test_no_server_or_daemon_outlives_the_program(
     assert len(daemon_pids(log)) == 2
     server = server_pid(log)
     if end == "Ctrl-C":
-        screen.type(CTRL_C * 3)
+        screen.type(CTRL_C * 3)  # it interrupts the run, gives a hint, and exits
     else:
         screen.hang_up()
     screen.wait()

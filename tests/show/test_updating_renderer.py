@@ -177,7 +177,7 @@ def test_a_cancelled_agent_replaces_its_calls_error(agents: list[Event], end: ev
 
 
 def test_an_interrupted_agent_replaces_no_other_calls_row() -> None:
-    # Call ids are unique only among the calls of one agent.
+    # The call of explore-1 that started it has the id of the main agent's call.
     grandchild = AgentEvents("explore-2", call=MAKE.id, parent="explore-1")
     rows, _ = rows_and_tail(grandchild.started(), grandchild.ended("interrupted"), MAKE, command_result())
     assert rows[-1] == "✓ shell  make"
@@ -217,7 +217,7 @@ def test_attachments_are_named_below_their_line() -> None:
     assert not tail
 
 
-# The first 33 characters of a long row are shown.
+# A folded text has a third of the 100 columns.
 @pytest.mark.parametrize(
     ("text", "folded"),
     [
