@@ -120,7 +120,6 @@ def test_no_server_is_used_before_its_answer(start: Start, work: Path, tmp_path:
             assert screen.times(QUESTION) == len(asked_about)
 
 
-# The server starts a daemon when it starts, and another in the tool ``spawn``.
 SPAWN_AND_HANG = """
 rules:
   - when: {step: 1}
@@ -133,12 +132,12 @@ rules:
 def test_no_server_or_daemon_outlives_the_program(
     start: Start, work: Path, tmp_path: Path, log: Path, end: str
 ) -> None:
-    name_server(work, log, "spawn-first", "hang-at-end")
+    name_server(work, log, "spawn-first", "hang-at-end")  # one daemon at its start, and no end when asked for it
     (tmp_path / "rules.yaml").write_text(SPAWN_AND_HANG)
     screen = wait_idle(start("--mcp", "h", "--allow", "mcp__h__*"))
     send(screen, "Go")
     block_until(lambda: log_rows(log).count("tools/call") == 2)
-    assert len(daemon_pids(log)) == 2
+    assert len(daemon_pids(log)) == 2  # the other one is from the tool ``spawn``
     server = server_pid(log)
     if end == "Ctrl-C":
         screen.type(CTRL_C * 3)  # it interrupts the run, gives a hint, and exits

@@ -124,7 +124,7 @@ def test_a_hanging_write_delays_no_exit(screen: Screen, cause: str, code: int) -
             screen.type(CTRL_C)
             screen.until(lambda s: s.sends_signals)
         repeat = partial(screen.type, CTRL_C) if cause == "Ctrl-C" else partial(screen.send_signal, signal.SIGTERM)
-        screen.until(lambda s: s.has_ended or repeat())  # at each change, as ``repeat`` returns nothing
+        screen.until(lambda s: s.has_ended or repeat())  # again and again, as ``repeat`` returns nothing
         assert screen.wait() == code
     assert screen.is_cooked
 

@@ -341,7 +341,7 @@ async def test_a_delayed_key_answers_no_later_question(next_key: str, returned_l
     editor.show_approval("Q2")
     await editor.press(next_key)
     assert not [entry for entry in editor.listener.log if entry.startswith("Q2")]
-    assert editor.draft.question_id == "Q1" or not editor.buffer.text
+    assert editor.draft.question_id == "Q1" or not editor.buffer.text, "text that stays answers only Q1"
 
 
 async def test_a_key_just_after_the_question_is_text() -> None:
@@ -467,8 +467,8 @@ async def test_up_restores_what_ctrl_c_cleared() -> None:
     editor = Editor()
     assert await editor.press("half a thought", CTRL_C) == ("", [])
     assert editor.history == ["half a thought"]
-    await editor.press("x", BACKSPACE)  # as ``Buffer`` loads its history
-    editor.buffer._working_lines.appendleft("half a thought")
+    await editor.press("x", BACKSPACE)
+    editor.buffer._working_lines.appendleft("half a thought")  # as ``Buffer`` loads its history
     assert await editor.press(UP) == ("half a thought", [])
     assert await editor.press(CTRL_N) == ("", [])
 

@@ -54,7 +54,7 @@ def test_each_agent_has_a_row(agents: list[AgentView], width: int, rows: list[st
 
 
 def checkpoint(query: str, *changed_files: str) -> Checkpoint:
-    changes = [FileChanged("main", "t1", path, "", "a") for path in changed_files]
+    changes = [FileChanged("main", "t1", path, before="", after="a") for path in changed_files]
     unused_history: Any = None
     return Checkpoint(query, NOW - 60, unused_history, changes)
 

@@ -270,7 +270,7 @@ async def test_a_resumed_session_restores_lines_draft_and_limit(tmp_path: Path) 
         await prompt.send("use B")
         await prompt.send("use C")
         prompt.screen.text = "half a thought"
-        assert await prompt.quit() == 3
+        assert await prompt.quit() == 3, "lines wait"
     (id,) = journals(tmp_path)
     async with open_prompt(tmp_path, place=Place(tmp_path / "work", id)) as prompt:
         # L1 and L2 are the queries.

@@ -372,7 +372,7 @@ async def test_commands_and_lines_are_completed(tmp_path: Path) -> None:
 
 
 async def test_a_stop_is_offered_after_other_completions(tmp_path: Path) -> None:
-    async with commands_of(tmp_path) as (_, commands):
+    async with busy_commands(tmp_path, "use B", "use C") as (_, commands):
         for phrase in STOP_PHRASES:
             for length in range(1, len(phrase)):
                 first, *others = commands.completions(phrase[:length])

@@ -49,7 +49,7 @@ async def test_waiting_lines_are_shown_and_edited_by_agent() -> None:
         assert commands.run("/drop l2") == CommandAnswer()
         assert commands.run("/edit L3").edit == "/to plan-1 !two"
         assert take_back(chain, chain.lines.last_waiting() or "", TAKEN_BACK) == "/to main four"
-        assert commands.run("/drop") == CommandAnswer()  # the last one, L4
+        assert commands.run("/drop") == CommandAnswer()  # L4, the only one left
         assert chain.lines.waiting == ()
         with pytest.raises(UserError):
             take_back(chain, "L1", TAKEN_BACK)  # the query of the run
@@ -94,7 +94,7 @@ async def test_agents_shows_each_agent_below_its_parent() -> None:
     async with working_agents(AGENTS_OF_AGENTS) as (agents, commands):
         agents.send("one")
         agents.send("two")
-        main, agent_1, agent_2, explore_1, _title, plan_1 = answer_rows(commands.run("/agents", width=200))
+        main, agent_1, agent_2, explore_1, _heading, plan_1 = answer_rows(commands.run("/agents", width=200))
         assert main.startswith("main ")
         assert agent_1.startswith("  agent-1 ")
         assert agent_2.startswith("    agent-2 ")
