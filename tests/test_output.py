@@ -175,12 +175,8 @@ async def test_a_streamed_reply_is_not_repeated(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [Renderer, terminal_renderer], ids=["headless", "at a terminal"])
 async def test_a_cut_reply_is_shown_once_with_results(tmp_path: Path, make: MakeRenderer) -> None:
     async with open_printer(tmp_path, "text", make=make, is_joined=True) as printer:
-
-        def stop_at_text(event: events.Event) -> None:
-            if event.type == "text_delta":
-                printer.session.chain.submit("stop")
-
-        printer.session.chain.listen(stop_at_text)
+        # The first words of the reply stop it.
+        printer.session.chain.listen(lambda e: e.type == "text_delta" and printer.session.chain.submit("stop"))
         await printer.session.run("slow task")
         await printer.output.finish(0)
         assert printer.statuses == ["cancelled_during_synthesis"]
@@ -293,9 +289,7 @@ async def test_stream_json_has_init_first_and_result_last(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("code", "unsent"),
-    [(3, ["@done late"]), (130, []), (0, ["@done late"])],
-    ids=["code and unsent line", "code", "unsent line"],
+    ("code", "unsent"), [(3, ["@done late"]), (130, []), (0, ["@done late"])], ids=["code and line", "code", "line"]
 )
 async def test_stream_json_repeats_a_changed_result(tmp_path: Path, code: int, unsent: list[str]) -> None:
     async with open_printer(tmp_path, "stream-json") as printer:

@@ -60,15 +60,12 @@ def checkpoint(query: str, *changed_files: str) -> Checkpoint:
 
 
 def test_each_run_to_undo_has_a_row() -> None:
-    head, *rows = undo_rows(
-        [
-            checkpoint("fix\nthe test", "b.py", "a.py", "b.py"),
-            checkpoint("x" * 100),
-            checkpoint("", "a.py", "b.py", "c.py", "d.py", "e.py"),
-        ],
-        80,
-        now=NOW,
-    )
+    runs = [
+        checkpoint("fix\nthe test", "b.py", "a.py", "b.py"),
+        checkpoint("x" * 100),
+        checkpoint("", "a.py", "b.py", "c.py", "d.py", "e.py"),
+    ]
+    head, *rows = undo_rows(runs, 80, now=NOW)
     began = short_time(NOW - 60, NOW)
     assert head.startswith("/undo N ")
     assert [" ".join(row.split()) for row in rows] == [

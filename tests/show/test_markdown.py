@@ -225,12 +225,8 @@ def test_text_without_colours_is_shown_as_source(text: str, piece_length: int) -
 
 
 def test_the_lines_of_a_file_are_joined() -> None:
-    assert [without_colours(row) for row in render("# A\n\nOne\ntwo\n- *b*", 40, ascii=True)] == [
-        "A",
-        "",
-        "One two",
-        "- b",
-    ]
+    rows = render("# A\n\nOne\ntwo\n- *b*", 40, ascii=True)
+    assert [without_colours(row) for row in rows] == ["A", "", "One two", "- b"]
 
 
 REPEATED_TEXTS = [

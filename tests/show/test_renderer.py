@@ -202,7 +202,7 @@ def test_queries_are_shown_whole() -> None:
 
 def test_a_delivered_line_is_shortened() -> None:
     rows = headless_rows(interruption(PASTED + "\n" + "x" * 100_000))
-    line_count = 101
+    line_count = 100 + 1
     assert rows == [
         "[🔔 INTERRUPTION at iteration 3] row 0",
         *(f"  row {n}" for n in range(1, LONGEST_SHOWN)),

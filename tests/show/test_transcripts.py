@@ -83,11 +83,9 @@ def test_unfinished_work_is_shown(stream: list[Event], last: list[str]) -> None:
 
 
 def test_a_second_task_is_below_the_first() -> None:
-    rows = transcripts_of(CHILD.started(), CHILD.ended(), CHILD.started(task="and where?"), CHILD.ended()).rows(
-        "explore-1"
-    )
+    transcripts = transcripts_of(CHILD.started(), CHILD.ended(), CHILD.started(task="and where?"), CHILD.ended())
     end = "✓ 0 iterations, 0 tool calls, 0 tokens, 5.0 s"
-    assert rows == ["▶ find the tests", end, "▶ and where?", end]
+    assert transcripts.rows("explore-1") == ["▶ find the tests", end, "▶ and where?", end]
 
 
 def test_children_are_nested_in_their_ancestors() -> None:

@@ -60,11 +60,8 @@ MAKE = call("shell", command="make")
 # -------------------------------------------------------------------------------------------------------------- calls
 
 CALLS = {
-    "search": (
-        call("search_files", pattern="SKU", path="."),
-        tool_result("search_files", "x", summary=("3 matches",)),
-        '✓ search_files "SKU" · 3 matches',
-    ),
+    "search": (call("search_files", pattern="SKU", path="."), tool_result("search_files", "x", summary=("3 matches",)),
+               '✓ search_files "SKU" · 3 matches'),
     "JSON": (call("clock", zone="UTC"), tool_result("clock", '{\n  "hour": 7\n}'), '✓ clock UTC · { "hour": 7 }'),
     "default argument": (call("list_files"), tool_result("list_files", "x", summary=("4 files",)),
                          "✓ list_files . · 4 files"),
@@ -73,11 +70,8 @@ CALLS = {
     "failed command": (MAKE, command_result("exit 2", "1 failed", code=2), "✗ shell  make · exit 2 · 1 failed"),
     "command": (MAKE, command_result("built"), "✓ shell  make · built"),
     "killed command": (MAKE, command_result("killed by SIGSEGV", code=-11), "✗ shell  make · killed by SIGSEGV"),
-    "time limit": (
-        MAKE,
-        command_result("stopped after 5 s, its time limit", "two", code=None, seconds=5),
-        "✗ shell  make · stopped after 5 s, its time limit · two · 5.0 s",
-    ),
+    "time limit": (MAKE, command_result("stopped after 5 s, its time limit", "two", code=None, seconds=5),
+                   "✗ shell  make · stopped after 5 s, its time limit · two · 5.0 s"),
 }  # fmt: skip
 
 

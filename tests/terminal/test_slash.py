@@ -187,9 +187,8 @@ async def test_model_shows_the_definitions_and_switches(tmp_path: Path) -> None:
 
 async def test_a_model_chosen_during_a_run_answers_later(tmp_path: Path) -> None:
     async with busy_commands(tmp_path) as (session, commands):
-        assert answer_rows(commands.run("/model other")) == [
-            "other (rules in other.yaml) answers from the next run on."
-        ]
+        [row] = answer_rows(commands.run("/model other"))
+        assert row == "other (rules in other.yaml) answers from the next run on."
     assert session.result.result == "The answer."
 
 
@@ -201,10 +200,8 @@ async def test_mode_shows_the_modes_and_switches(tmp_path: Path) -> None:
         assert ask.lstrip().startswith("ask ")
         assert accept_edits.startswith("*  accept edits ")
         assert read_only.lstrip().startswith("read only ")
-        unknown = commands.run("/mode auto")
-        assert unknown == CommandAnswer(
-            "there is no mode auto; the modes are ask, accept edits, read only", is_rejected=True
-        )
+        error = "there is no mode auto; the modes are ask, accept edits, read only"
+        assert commands.run("/mode auto") == CommandAnswer(error, is_rejected=True)
 
 
 async def test_new_opens_a_session_with_the_same_plan(tmp_path: Path) -> None:

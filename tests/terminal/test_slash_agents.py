@@ -140,10 +140,9 @@ async def test_names_of_agents_are_completed() -> None:
 
 async def test_an_incomplete_address_is_an_error() -> None:
     async with working_agents(TWO_AGENTS) as (_, commands):
+        error = "write it as /to AGENT TEXT; lines can go to main, explore-1, plan-1"
         for typed in ("/to", "/TO explore-1  "):
-            assert commands.run(typed) == CommandAnswer(
-                "write it as /to AGENT TEXT; lines can go to main, explore-1, plan-1", is_rejected=True
-            )
+            assert commands.run(typed) == CommandAnswer(error, is_rejected=True)
         assert "commands cannot be sent to an agent" in commands.run("/to explore-1 /status").text
 
 

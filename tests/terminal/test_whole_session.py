@@ -19,7 +19,7 @@ rules:
   - {when: {tool: count}, text: That is **all**.}
   - {thinking: I count first., tools: [{name: count, input: {}}]}
 """
-QUERY = "\n".join(["count_them all", *(f"pasted {n}" for n in range(60))])
+QUERY = "\n".join(["count_them all", *(f"pasted {n}" for n in range(60))])  # a prompt would fold it
 
 
 @tool(read_only=True)
