@@ -47,8 +47,7 @@ def test_a_returned_line_is_put_above_refused_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "is_sent_first"),
-    [("stop", True), ("/drop", True), ("!!now", True), ("!urgent", False), ("text", False)],
+    ("typed", "is_sent_first"), [("stop", True), ("/drop", True), ("!!now", True), ("!urgent", False), ("text", False)]
 )
 def test_stops_and_commands_precede_unsent_lines(typed: str, is_sent_first: bool) -> None:
     draft, text = draft_below("one", "two", typed=typed)

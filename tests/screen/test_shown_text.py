@@ -81,7 +81,7 @@ def test_labels_are_text_and_signs_cannot_be_pasted() -> None:
     assert pastes.fold(f"x{sign}") == "x\ufffd"
 
 
-def test_each_long_text_has_a_sign_of_its_own() -> None:
+def test_each_long_text_has_its_own_sign() -> None:
     pastes = Pastes()
     sign = pastes.fold(LONG)
     assert pastes.fold(LONG) == sign

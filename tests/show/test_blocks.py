@@ -67,8 +67,7 @@ def parts_of(text: str) -> list[str]:
 
 
 def test_code_is_not_cut_at_the_maximum_length() -> None:
-    code = "    word\n\n\tword\n" * MAX_UNFINISHED
-    text = "text\n\n"
+    code, text = "    word\n\n\tword\n" * MAX_UNFINISHED, "text\n\n"
     assert parts_of(code + text) == [code, text, ""]
 
 

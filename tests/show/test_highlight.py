@@ -37,11 +37,7 @@ def test_known_languages_have_colours(language: str, line: str, coloured_word: s
 
 
 @pytest.mark.parametrize(
-    ("language", "line"),
-    [
-        pytest.param("no-such-language", "return x", id="unknown language"),
-        pytest.param("python", "return " * MAX_COLOURED, id="long line"),
-    ],
+    ("language", "line"), [("unknown", "return x"), ("python", "return " * MAX_COLOURED)], ids=["unknown", "long line"]
 )
 def test_unknown_languages_and_long_lines_are_plain(language: str, line: str) -> None:
     assert style_by_word(line, language) == {line: ""}

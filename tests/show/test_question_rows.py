@@ -39,10 +39,8 @@ def test_a_previews_rows_can_be_joined_again(preview: str, width: int, continuat
 
 @pytest.mark.parametrize(
     ("preview", "unit"),
-    [
-        pytest.param("\n".join(map(str, range(1, 100))), "lines", id="many lines"),
-        pytest.param("1" + "x" * 2_000 + "99", "rows", id="long line"),
-    ],
+    [("\n".join(map(str, range(1, 100))), "lines"), ("1" + "x" * 2_000 + "99", "rows")],
+    ids=["many lines", "long line"],
 )
 def test_a_long_preview_is_cut_in_the_middle(preview: str, unit: str) -> None:
     question = approval(preview=preview)
@@ -154,10 +152,8 @@ PROTECTED_WRITE = approval(text="Allow write_file: .git", subject="a.txt", only_
 
 @pytest.mark.parametrize(
     ("question", "text"),
-    [
-        pytest.param(WRITE_A, "Allow write_file?", id="a file's difference"),
-        pytest.param(PROTECTED_WRITE, f"Allow write_file?{ASKED_EACH_TIME}", id="protected path"),
-    ],
+    [(WRITE_A, "Allow write_file?"), (PROTECTED_WRITE, f"Allow write_file?{ASKED_EACH_TIME}")],
+    ids=["a file's difference", "protected path"],
 )
 def test_the_title_omits_what_starts_the_preview(question: events.Question, text: str) -> None:
     assert title(question) == f"Q1 {text}"

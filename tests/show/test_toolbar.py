@@ -135,11 +135,8 @@ def test_background_jobs_are_counted() -> None:
     assert left_side(*WORKING, PLAN, jobs=2) == "3/20 · thinking 5 s · queue 0/10 · 2 jobs · plan 1/3"
 
 
-@pytest.mark.parametrize(
-    ("now", "seconds"),
-    [(90.0, "0 s"), (103.9, "0 s"), (144.0, "41 s"), (168.0, "1 min 5 s")],
-    ids=["clock set back", "less than a second", "seconds", "minutes"],
-)
+# The call is at 103. A clock that was set back to 90 does not count below 0.
+@pytest.mark.parametrize(("now", "seconds"), [(90.0, "0 s"), (103.9, "0 s"), (144.0, "41 s"), (168.0, "1 min 5 s")])
 def test_the_seconds_of_a_step_pass(now: float, seconds: str) -> None:
     assert left_side(*WORKING, call("shell"), now=now) == f"3/20 · shell {seconds} · queue 0/10"
 

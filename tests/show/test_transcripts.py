@@ -43,9 +43,8 @@ def test_a_transcript_has_only_its_agents_rows() -> None:
         SECOND_CHILD.queued(id="L9"), SECOND_CHILD.reply("Mine"),
     ])  # fmt: skip
     alternating = [event for own in EXPLORATION for event in (own, next(others))]
-    transcripts = transcripts_of(
-        CHILD.started(), SECOND_CHILD.started(), *alternating, SECOND_CHILD.ended(), CHILD.ended()
-    )
+    stream = [CHILD.started(), SECOND_CHILD.started(), *alternating, SECOND_CHILD.ended(), CHILD.ended()]
+    transcripts = transcripts_of(*stream)
     assert transcripts.rows("explore-1") == ROWS_OF_EXPLORATION
     assert set(transcripts.transcripts) == {"explore-1", "explore-2"}
 
@@ -64,16 +63,12 @@ def test_the_rows_are_those_of_a_main_agent(color: bool, width: int) -> None:
 
 LAST_ROWS: dict[str, tuple[list[Event], list[str]]] = {
     "writing": ([CHILD.text_delta("Row.\nSo"), CHILD.text_delta(" it")], ["Row.", "So it"]),
-    "interrupted": (
-        [CHILD.text_delta("So it"), CHILD.ended("interrupted")],
-        ["So it", "⏹ interrupted, 1 iteration, 0 tool calls, 0 tokens, 5.0 s"],
-    ),
-    "tool without result": (
-        [CHILD.tool_call(), CHILD.ended("max_iterations")],
-        ["→ read_file()", "✗ max iterations, 1 iteration, 1 tool call, 0 tokens, 5.0 s"],
-    ),
+    "interrupted": ([CHILD.text_delta("So it"), CHILD.ended("interrupted")],
+                    ["So it", "⏹ interrupted, 1 iteration, 0 tool calls, 0 tokens, 5.0 s"]),
+    "tool without result": ([CHILD.tool_call(), CHILD.ended("max_iterations")],
+                            ["→ read_file()", "✗ max iterations, 1 iteration, 1 tool call, 0 tokens, 5.0 s"]),
     "question": ([CHILD.question(), CHILD.answer()], ["❓ Q1 Run this command?", "  ls -la", "✓ Q1 allowed"]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("stream", "last"), LAST_ROWS.values(), ids=LAST_ROWS)

@@ -70,10 +70,7 @@ async def test_a_command_for_a_keyless_model_is_refused(tmp_path: Path) -> None:
         assert not session.chain.is_running
 
 
-@pytest.mark.parametrize(
-    "header",
-    [pytest.param("", id="the model of the session"), pytest.param("---\nmodel: other\n---\n", id="another model")],
-)
+@pytest.mark.parametrize("header", ["", "---\nmodel: other\n---\n"], ids=["the session's model", "another model"])
 async def test_a_labelled_image_is_attached(tmp_path: Path, header: str) -> None:
     write_command(tmp_path, "look", f"{header}Look at $ARGUMENTS")
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")

@@ -459,11 +459,7 @@ async def test_copy_without_a_clipboard_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("as_of", "prices"),
-    [
-        pytest.param(", as_of: 2026-11-28", ", at the prices of 2026-11-28", id="with a date"),
-        pytest.param("", "", id="without a date"),
-    ],
+    ("as_of", "prices"), [(", as_of: 2026-11-28", ", at the prices of 2026-11-28"), ("", "")], ids=["date", "no date"]
 )
 async def test_cost_has_the_date_of_the_prices(tmp_path: Path, as_of: str, prices: str) -> None:
     definition = f"{{provider: anthropic, model: m, api_key: k, price: {{input: 2, output: 10{as_of}}}}}"
