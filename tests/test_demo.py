@@ -154,7 +154,7 @@ def test_a_signal_removes_the_folder_without_a_terminal(tmp_path: Path) -> None:
             assert list(tmp_path.glob("chain-demo-*"))
         demo.send_signal(signal.SIGINT)
         demo.stdout.read()
-        assert demo.wait() in (0, 130, 143)
+        assert demo.wait() in (0, 130, 143)  # its run may end before the signal
     assert not list(tmp_path.glob("chain-demo-*"))
 
 

@@ -175,6 +175,7 @@ async def test_a_streamed_reply_is_not_repeated(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [Renderer, terminal_renderer], ids=["headless", "at a terminal"])
 async def test_a_cut_reply_is_shown_once_with_results(tmp_path: Path, make: MakeRenderer) -> None:
     async with open_printer(tmp_path, "text", make=make, is_joined=True) as printer:
+        # The first words of the reply stop it.
         printer.session.chain.listen(lambda e: e.type == "text_delta" and printer.session.chain.submit("stop"))
         await printer.session.run("slow task")
         await printer.output.finish(0)
@@ -287,7 +288,9 @@ async def test_stream_json_has_init_first_and_result_last(tmp_path: Path) -> Non
         assert printer.stderr == ""
 
 
-@pytest.mark.parametrize(("code", "unsent"), [(3, ["@done late"]), (130, []), (0, ["@done late"])])
+@pytest.mark.parametrize(
+    ("code", "unsent"), [(3, ["@done late"]), (130, []), (0, ["@done late"])], ids=["code and line", "code", "line"]
+)
 async def test_stream_json_repeats_a_changed_result(tmp_path: Path, code: int, unsent: list[str]) -> None:
     async with open_printer(tmp_path, "stream-json") as printer:
         await printer.session.run("task")
@@ -296,6 +299,7 @@ async def test_stream_json_repeats_a_changed_result(tmp_path: Path, code: int, u
         await printer.output.finish(code)
         result, changed_result = (each for each in printer.objects if each["type"] == "result")
         assert len(result["receipts"]) == 1
+        # Each result has the receipts since the one before it.
         assert changed_result == {**result, "receipts": [], "exit_code": code, "unsent": unsent}
         assert printer.objects[-1] == changed_result
 
@@ -342,7 +346,7 @@ async def test_a_closed_reader_stops_nothing(tmp_path: Path, pipe: Pipe, format:
     async with open_printer(tmp_path, format, stdout=fd, stderr=fd) as printer:
         printer.session.chain.submit("long")
         if is_late:
-            await trio.to_thread.run_sync(pipe.reading.read, 10)
+            await trio.to_thread.run_sync(pipe.reading.read, 10)  # wait for some output
             pipe.reading.close()
         await printer.session.chain.wait_idle()
         await printer.output.finish(0)

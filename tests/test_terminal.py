@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.journals import receipts
-from support.keys import CTRL_C, CTRL_D, ESC, UP
+from support.keys import CTRL_C, CTRL_D, CTRL_U, CTRL_Z, ESC, UP
 from support.screen import Screen
 from support.terminal import (
     COLOUR,
@@ -40,6 +40,7 @@ pytest_plugins = ["support.terminal"]
 NON_ASCII = "日本語 é 🎉 ⚠ ñ"
 SHOW_CURSOR, ERASE = b"\x1b[?25h", b"\x1b[J"
 LONG_PASTE = "\n".join(f"row {n}" for n in range(300))
+JOB_CONTROL_SHELL = ("/bin/sh", "-m", "-c")
 
 
 def test_a_query_is_answered_and_the_prompt_returns(start: Start) -> None:
@@ -116,7 +117,7 @@ def test_a_flood_of_output_does_not_block_keys(screen: Screen) -> None:
     typed = "not lost at all"
     for n, char in enumerate(typed, 1):
         screen.type(char)
-        screen.until(editor_has(typed[:n].rstrip()))
+        screen.until(editor_has(typed[:n].rstrip()))  # the rows of a screen have no spaces at their end
     screen.until("It gave 3000 lines of flood").until(editor_has(typed))
     shown_lines = re.findall(r"^ +flood line \d+$", screen.everything, re.M)
     omitted = sum(int(n.replace(",", "")) for n in re.findall(r"… ([\d,]+) more lines", screen.everything))
@@ -162,7 +163,7 @@ def test_ctrl_c_clears_interrupts_and_exits(screen: Screen) -> None:
     screen.until("⏹ interrupted").until(lambda s: "idle" in s.toolbar).type(CTRL_C)
     start_tool(screen.until(editor_has("")), "hang", "hang")
     send(screen, "waits").until("📤 Interrupting: waits")
-    assert "exit" not in screen.everything
+    assert "exit" not in screen.everything, "no press was the first of two"
 
     screen.type(CTRL_C)
     screen.until(editor_has("waits\n")).type(CTRL_C)
@@ -175,10 +176,10 @@ def test_ctrl_c_clears_interrupts_and_exits(screen: Screen) -> None:
 def test_ctrl_z_suspends_and_fg_resumes(start: Start) -> None:
     script = """/bin/sh -c '"$@"; exit $?' sh "$@" """  # it starts the program and waits for it
     shell = f'{script}; echo "stopped: $?"; read -r line; echo "read $line"; fg >/dev/null; echo "ended: $?"'
-    screen = wait_idle(start(launcher=("/bin/sh", "-m", "-c", shell, "sh")))
-    screen.type("half\x1a")
+    screen = wait_idle(start(launcher=(*JOB_CONTROL_SHELL, shell, "sh")))
+    screen.type(f"half{CTRL_Z}")
 
-    screen.until("stopped: 1")
+    screen.until("stopped: 1")  # 128 and the number of a signal
     assert screen.is_cooked
     assert screen.editor is None
     assert screen.left_behind == []
@@ -194,13 +195,13 @@ def test_ctrl_z_suspends_and_fg_resumes(start: Start) -> None:
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP])
 def test_a_stopped_program_continues_with_its_keys(start: Start, number: signal.Signals) -> None:
     shell = '"$@"; stty sane; echo "stopped: $?"; read -r line; fg >/dev/null; echo "ended: $?"'
-    screen = start(launcher=("/bin/sh", "-m", "-c", shell, "sh"))
+    screen = start(launcher=(*JOB_CONTROL_SHELL, shell, "sh"))
     screen.until("Type a task").until(lambda s: not s.is_echoing)
     (child,) = Path(f"/proc/{screen.process.pid}/task/{screen.process.pid}/children").read_text().split()
     os.kill(int(child), number)
     screen.until("stopped:").until(lambda s: s.is_echoing).resize(30, 60)
     send(screen, "").until(lambda s: not s.is_echoing)
 
-    send(screen, "\x15hello there").until("Done: hello there")
+    send(screen, f"{CTRL_U}hello there").until("Done: hello there")
     send(screen, "/quit").until("ended: 0")
     assert screen.wait() == 0

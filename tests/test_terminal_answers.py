@@ -35,7 +35,7 @@ def test_a_reply_streams_once_until_ctrl_c(start: Start) -> None:
 
 
 def suspend_run(start: Start, commands: str) -> Screen:
-    """Suspend a run under a shell, which then executes these commands."""
+    """Suspend a run under a shell with job control, which then executes these commands."""
     shell = f'"$@"; echo "stopped: $?"; {commands}; echo "ended: $?"'
     screen = start("-p", "stream 40 words in 8 seconds", launcher=("/bin/sh", "-m", "-c", shell, "sh"))
     screen.until("w05").until(lambda s: not s.is_echoing).type(CTRL_Z)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.journals import journals, receipts_of
-from support.keys import CTRL_C, CTRL_D
+from support.keys import BACKSPACE, CTRL_C, CTRL_D, UP
 from support.screen import Screen
 from support.terminal import Start, configure, journal, line_states, send
 
@@ -45,11 +45,11 @@ def test_rows_and_a_prompt_suffice_for_a_run(start: Start) -> None:
     send(screen, "gate a").until("→ gate(")
     send(screen, "hello there").until("Interrupting: hello there").type("half a li")
     screen.until("half a li").open_gate("a")
-    screen.until("Understood: hello there").until("✓ done").until(prompt_is()).type("k\x7fne\r")
+    screen.until("Understood: hello there").until("✓ done").until(prompt_is()).type(f"k{BACKSPACE}ne\r")
     screen.until("Done: half a line").until(prompt_is()).type("not sent")
     screen.until(prompt_is("> not sent")).type(CTRL_C)
     screen.until("Press Ctrl-C again").until(prompt_is())
-    send(screen, "\x1b[Asent").until("Done: sent").until(prompt_is())
+    send(screen, f"{UP}sent").until("Done: sent").until(prompt_is())
     send(screen, "/copy").until("no clipboard that chain can reach").until(prompt_is())
 
     screen.send_signal(signal.SIGTERM)

@@ -84,7 +84,7 @@ def test_an_external_editor_opens_during_a_run(start: Start, editor: dict[str, s
 @pytest.mark.slow
 def test_ctrl_z_in_an_editor_suspends_the_job(start: Start, editor: dict[str, str]) -> None:
     shell = '"$@"; echo "stopped: $?"; read -r line; fg >/dev/null; echo "ended: $?"'
-    screen = wait_idle(start(launcher=("/bin/sh", "-m", "-c", shell, "sh"), env=editor))
+    screen = wait_idle(start(launcher=("/bin/sh", "-m", "-c", shell, "sh"), env=editor))  # -m: with job control
     screen.type(f"one{CTRL_G}")
     screen.until("the editor has: one").type(CTRL_Z)
     screen.until("stopped: ").type("\n")

@@ -29,10 +29,10 @@ def test_a_draft_survives_a_lost_connection(start: Start) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_before_the_program_is_ready(start: Start, number: signal.Signals) -> None:
-    screen = start(disabled=()).until(lambda s: not s.is_cooked)
+    screen = start(disabled=()).until(lambda s: not s.is_cooked)  # with the time limits of every exit
 
     screen.send_signal(number)
-    if number == signal.SIGINT:
+    if number == signal.SIGINT:  # at the prompt the first one only gives a hint
         screen.until(lambda s: s.has_ended or "again to exit" in s.everything)
         screen.send_signal(number)
 
@@ -42,6 +42,7 @@ def test_a_signal_before_the_program_is_ready(start: Start, number: signal.Signa
 
 
 def test_keys_typed_ahead_are_not_lost(start: Start) -> None:
+    # The shell starts the program when the first line was typed.
     screen = start(disabled=(), launcher=["/bin/sh", "-c", 'read -r go; exec "$@"', "sh"])
     screen.type("go\rvery early\r")
     screen.until(lambda s: not s.is_cooked).type("early bird")

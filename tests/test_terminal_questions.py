@@ -25,6 +25,7 @@ rules:
 
 QUESTION_TITLE, PLAIN_TITLE = b"\x1b]2;chain: Q1 asks\x07", b"\x1b]2;chain: ~/work\x07"
 SAVE_TITLE, RESTORE_TITLE = b"\x1b[22;2t", b"\x1b[23;2t"
+BELL = b"\x07"  # which also ends a title
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def answers(screen: Screen) -> list[tuple[str, str, str]]:
 def test_only_a_key_after_the_question_answers(configured: Start) -> None:
     screen = wait_idle(configured()).until(lambda s: PLAIN_TITLE in s.raw)
     screen.type("read and write\ry")  # the last key is in the editor before the question
-    screen.until("❓ Q1 Allow write_file?").until(lambda s: QUESTION_TITLE + b"\x07" in s.raw)
+    screen.until("❓ Q1 Allow write_file?").until(lambda s: QUESTION_TITLE + BELL in s.raw)
     screen.until(lambda s: "Q1 waits" in s.toolbar and "next safe point" in s.toolbar)
     assert (screen.prompt, screen.editor) == (">", "y")
     screen.type("es, but later\r")
@@ -75,6 +76,7 @@ def test_only_a_key_after_the_question_answers(configured: Start) -> None:
 def test_a_key_just_after_the_question_answers_nothing(configured: Start, tmp_path: Path) -> None:
     with (tmp_path / "test.yaml").open("a") as config:
         config.write("notify: off\n")
+    # Without that limit, no question is on the screen for long enough to be answered by a key.
     screen = wait_idle(configured(disabled=[*LIMITS, "cli.screen.row_output.MOMENT_S"]))
     send(screen, "write 2 files")
     screen.until(lambda s: s.prompt == "Q1?").type("y")
@@ -85,7 +87,7 @@ def test_a_key_just_after_the_question_answers_nothing(configured: Start, tmp_pa
     quit_program(screen)
 
     assert answers(screen) == [("Q1", "allowed", "user"), ("Q2", "withdrawn", "user")]
-    assert screen.raw.count(b"\x07") == screen.raw.count(PLAIN_TITLE) == 1, "without notifications"
+    assert screen.raw.count(BELL) == screen.raw.count(PLAIN_TITLE) == 1, "without notifications"
 
 
 @pytest.mark.slow
@@ -97,4 +99,4 @@ def test_a_terminal_without_titles_only_rings(configured: Start) -> None:
     quit_program(wait_idle(screen))
     assert b"\x1b]" not in screen.raw
     assert RESTORE_TITLE not in screen.raw
-    assert b"\x07" in screen.raw
+    assert BELL in screen.raw

@@ -72,9 +72,9 @@ def test_a_workspace_server_from_question_to_end(start: Start, work: Path, log: 
     wait_idle(screen.until("▶ Greet Ada.").until("✓ done"))
 
     os.kill(server_pid(log), signal.SIGKILL)
-    while "h  ended" not in screen.everything:
-        n = screen.times("» /mcp")
-        wait_idle(send(screen, "/mcp").until(lambda s, n=n: s.times("» /mcp") > n))
+    while "h  ended" not in screen.everything:  # chain may notice the kill later
+        answers = screen.times("» /mcp")
+        wait_idle(send(screen, "/mcp").until(lambda s, answers=answers: s.times("» /mcp") > answers))
     assert "signal 9" in screen.everything
     call_tool(screen, "again", "Q2")
     quit_program(screen)
@@ -132,15 +132,15 @@ rules:
 def test_no_server_or_daemon_outlives_the_program(
     start: Start, work: Path, tmp_path: Path, log: Path, end: str
 ) -> None:
-    name_server(work, log, "spawn-first", "hang-at-end")
+    name_server(work, log, "spawn-first", "hang-at-end")  # one daemon at its start, and no end when asked for it
     (tmp_path / "rules.yaml").write_text(SPAWN_AND_HANG)
     screen = wait_idle(start("--mcp", "h", "--allow", "mcp__h__*"))
     send(screen, "Go")
     block_until(lambda: log_rows(log).count("tools/call") == 2)
-    assert len(daemon_pids(log)) == 2
+    assert len(daemon_pids(log)) == 2  # the other one is from the tool ``spawn``
     server = server_pid(log)
     if end == "Ctrl-C":
-        screen.type(CTRL_C * 3)
+        screen.type(CTRL_C * 3)  # it interrupts the run, gives a hint, and exits
     else:
         screen.hang_up()
     screen.wait()

@@ -75,17 +75,17 @@ def start_command(screen: Screen, query: str, mark: str, process_count: int) -> 
 def test_a_denied_command_is_allowed_outside_once(start: Start, tmp_path: Path) -> None:
     configure(tmp_path, RULES, "shell")
     screen, outside = wait_idle(start()), tmp_path / "outside"
-    for id, key, row in (
-        ("Q1", "y", "  [sandbox: writes denied; approve with o]"),
-        ("Q2", "o", "✓ shell  touch ../outside · Q2 allowed once outside the sandbox"),
-        ("Q3", "y", "Q3 allowed"),
+    for id, key, row, is_written in (
+        ("Q1", "y", "  [sandbox: writes denied; approve with o]", False),
+        ("Q2", "o", "✓ shell  touch ../outside · Q2 allowed once outside the sandbox", True),
+        ("Q3", "y", "Q3 allowed", False),
     ):
         outside.unlink(missing_ok=True)
         send(screen, "touch").until(lambda s, id=id: f"o, a or n answers {id} (main)" in s.toolbar)
         assert "o outside the sandbox · a allow this exact command" in screen.flat
         screen.type(key)
         wait_idle(screen.until(row))
-        assert outside.exists() == (key == "o")
+        assert outside.exists() == is_written
     quit_program(screen)
 
 

@@ -29,7 +29,7 @@ class Listener:
 async def test_blank_lines_typed_ahead_are_ignored(keys: int) -> None:
     listener = Listener()
     os.write(keys, b"\nuse B\n \nus")  # the end of this line follows later
-    async with open_plain(b"\ruse A\r") as screen:
+    async with open_plain(b"\ruse A\r") as screen:  # keys that were read before
         screen.listen(listener)  # type: ignore[arg-type]
         os.write(keys, b"e C\n\nend\n")
         await listener.ended.wait()

@@ -57,7 +57,7 @@ def script(path: Path, commands: str) -> str:
 def test_an_error_is_raised_before_the_pager_starts(tmp_path: Path) -> None:
     def unreadable() -> Iterator[str]:
         raise UserError("the session is gone")
-        yield ""
+        yield ""  # which makes it a generator
 
     pager = script(tmp_path / "pager", "touch $0.started")
     with pytest.raises(UserError, match="the session is gone"):

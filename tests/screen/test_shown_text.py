@@ -37,14 +37,16 @@ def test_a_long_paste_is_one_labelled_character() -> None:
     sign = pastes.fold(LONG)
     assert len(sign) == 1
     text, columns, indexes = shown(pastes, f"a {sign} b")
-    assert text == "a [pasted 300 lines] b"
-    assert columns == [0, 1, 2, 20, 21, 22]
-    assert indexes == [0, 1, *[2] * len("[pasted 300 lines]"), 3, 4, 5]
+    label = "[pasted 300 lines]"
+    assert text == f"a {label} b"
+    end_of_label = len(f"a {label}")
+    assert columns == [0, 1, 2, end_of_label, end_of_label + 1, end_of_label + 2]
+    assert indexes == [0, 1, *[2] * len(label), 3, 4, 5]
     assert pastes.whole(f"a {sign} b") == f"a {LONG} b"
     assert pastes.fold_again(f"a {LONG} b") == f"a {sign} b"
 
 
-ROW = "x" * 80
+ROW = "x" * 80  # up to LONGEST_SHOWN = 20 of these rows are shown
 
 
 @pytest.mark.parametrize(
@@ -77,6 +79,11 @@ def test_labels_are_text_and_signs_cannot_be_pasted() -> None:
     sign = pastes.fold(LONG)
     assert pastes.whole("[pasted 300 lines]") == "[pasted 300 lines]"
     assert pastes.fold(f"x{sign}") == "x\ufffd"
+
+
+def test_each_long_text_has_its_own_sign() -> None:
+    pastes = Pastes()
+    sign = pastes.fold(LONG)
     assert pastes.fold(LONG) == sign
     assert pastes.fold(f"other {LONG}") != sign
 
@@ -84,6 +91,7 @@ def test_labels_are_text_and_signs_cannot_be_pasted() -> None:
 def test_joiners_and_variation_selectors_are_not_shown() -> None:
     text, columns, indexes = shown(Pastes(), "👨\u200d👩\u200d👧x")
     assert text == "👨👩👧x"
+    # A joiner has the place of the next character.
     assert columns == [0, 1, 1, 2, 2, 3, 4]
     assert indexes == [0, 2, 4, 5, 6]
     assert display_of(Pastes(), "⚠\ufe0f") == "⚠"

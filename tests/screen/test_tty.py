@@ -17,4 +17,4 @@ def test_descriptors_of_one_terminal_are_recognised(tmp_path: Path) -> None:
         assert tty.is_one_terminal(terminal, same_terminal)
         assert not tty.is_one_terminal(terminal, other_terminal)
         assert not tty.is_one_terminal(terminal, file.fileno())
-        assert not tty.is_one_terminal(file.fileno(), file.fileno())
+        assert not tty.is_one_terminal(file.fileno(), file.fileno()), "a file is no terminal"

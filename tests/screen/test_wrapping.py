@@ -25,24 +25,25 @@ MOVES: dict[str, tuple[str, int, int | None, int | None]] = {
 
 @pytest.mark.parametrize(("text", "at", "above", "below"), MOVES.values(), ids=MOVES)
 def test_the_cursor_stays_in_its_column(text: str, at: int, above: int | None, below: int | None) -> None:
-    assert index_by_row(text, at, WIDTH, -1) == above
-    assert index_by_row(text, at, WIDTH, 1) == below
+    assert index_by_row(text, at, WIDTH, by=-1) == above
+    assert index_by_row(text, at, WIDTH, by=1) == below
 
 
 def test_the_cursor_never_enters_a_grapheme() -> None:
     family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
     text = f"ab{family}\nabcde"
-    assert index_by_row(text, len(text), 10, -1) == len("ab")
+    row_above = index_by_row(text, len(text), width=10, by=-1)
+    assert row_above == len("ab")
 
 
 @given(st.text(st.sampled_from("ab漢é "), max_size=40), st.integers(0, 40), st.integers(2, 12))
 def test_up_and_down_do_not_move_forward(text: str, at: int, width: int) -> None:
     at = min(at, len(text))
-    above = index_by_row(text, at, width, -1)
+    above = index_by_row(text, at, width, by=-1)
     if above is None:
-        assert columns(text[:at]) <= width
+        assert columns(text[:at]) <= width, "the cursor is in the first row"
     else:
         assert 0 <= above < at
-        below = index_by_row(text, above, width, 1)
+        below = index_by_row(text, above, width, by=1)
         assert below is not None
         assert above < below <= at

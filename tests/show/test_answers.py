@@ -54,21 +54,18 @@ def test_each_agent_has_a_row(agents: list[AgentView], width: int, rows: list[st
 
 
 def checkpoint(query: str, *changed_files: str) -> Checkpoint:
-    changes = [FileChanged("main", "t1", path, "", "a") for path in changed_files]
+    changes = [FileChanged("main", "t1", path, before="", after="a") for path in changed_files]
     unused_history: Any = None
     return Checkpoint(query, NOW - 60, unused_history, changes)
 
 
 def test_each_run_to_undo_has_a_row() -> None:
-    head, *rows = undo_rows(
-        [
-            checkpoint("fix\nthe test", "b.py", "a.py", "b.py"),
-            checkpoint("x" * 100),
-            checkpoint("", "a.py", "b.py", "c.py", "d.py", "e.py"),
-        ],
-        80,
-        now=NOW,
-    )
+    runs = [
+        checkpoint("fix\nthe test", "b.py", "a.py", "b.py"),
+        checkpoint("x" * 100),
+        checkpoint("", "a.py", "b.py", "c.py", "d.py", "e.py"),
+    ]
+    head, *rows = undo_rows(runs, 80, now=NOW)
     began = short_time(NOW - 60, NOW)
     assert head.startswith("/undo N ")
     assert [" ".join(row.split()) for row in rows] == [

@@ -47,7 +47,7 @@ def test_a_block_is_returned_once_it_is_complete(completed: str, unfinished: str
     blocks = Blocks()
     assert "".join(blocks.add(completed + unfinished)) == completed
     assert blocks.is_open is bool(unfinished.strip())
-    for count in range(1, len(unfinished) + 2):
+    for count in range(1, len(unfinished) + 2):  # also one more than there are
         end = blocks.last(count)
         assert unfinished.endswith(end)
         assert min(count, len(unfinished)) <= len(end) < 2 * count
@@ -67,8 +67,7 @@ def parts_of(text: str) -> list[str]:
 
 
 def test_code_is_not_cut_at_the_maximum_length() -> None:
-    code = "    word\n\n\tword\n" * MAX_UNFINISHED
-    text = "text\n\n"
+    code, text = "    word\n\n\tword\n" * MAX_UNFINISHED, "text\n\n"
     assert parts_of(code + text) == [code, text, ""]
 
 

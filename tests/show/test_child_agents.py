@@ -30,7 +30,7 @@ from support.rows import (
 from chain import events
 from chain.events import Event
 from cli.show.child_agents import MOST_ROWS, short_name
-from cli.show.renderer import Renderer
+from cli.show.renderer import LAST, Renderer
 from cli.show.text_rows import columns
 
 STARTED = "  ▶ explore-1: find the tests"
@@ -46,7 +46,7 @@ def tail_after(*stream: Event) -> list[str]:
 
 
 def children(count: int) -> list[AgentEvents]:
-    return [AgentEvents(f"explore-{n}", f"c{n}") for n in range(1, count + 1)]
+    return [AgentEvents(f"explore-{n}", call=f"c{n}") for n in range(1, count + 1)]
 
 
 # ------------------------------------------------------------------------------------------------- above the prompt
@@ -120,7 +120,7 @@ def test_a_readdressed_line_is_not_repeated(recipient: AgentEvents, new_recipien
     ids=["dropped", "delivered", "interruption"],
 )
 def test_a_settled_lines_id_can_be_reused(settlement: Event) -> None:
-    rows, _ = rows_and_tail(CHILD.started(), CHILD.queued(), settlement, MAIN.queued())
+    rows, _ = rows_and_tail(CHILD.started(), CHILD.queued(), settlement, MAIN.queued())  # both lines are L2
     assert rows[-1] == "📤 Interrupting: use B ⏳ Will inject at next safe point"
 
 
@@ -140,6 +140,7 @@ def test_possible_answers_are_indented_like_their_question() -> None:
         ("explore\n-1", 80, "explore -1"),
         ("", 80, "agent"),
     ],
+    ids=["short", "narrow row", "longer than any name shown", "no number", "newline", "empty"],
 )
 def test_a_cut_name_keeps_its_number(name: str, width: int, shown: str) -> None:
     assert short_name(name, width, "…") == shown
@@ -194,14 +195,14 @@ def test_children_are_below_their_parents() -> None:
     ("count", "last"),
     [
         (MOST_ROWS, f"  ● explore-{MOST_ROWS} · starting · find the tests"),
-        (MOST_ROWS + 1, "  … and 2 more agents"),
-        (50, f"  … and {51 - MOST_ROWS} more agents"),
+        (MOST_ROWS + 1, "  … and 2 more agents"),  # the row of the count replaces an agent's
+        (MOST_ROWS + 40, "  … and 41 more agents"),
     ],
 )
 def test_children_without_a_row_are_counted(count: int, last: str) -> None:
     tail = tail_after(*(child.started() for child in children(count)))
-    others = [f"  ● explore-{n} · starting · find the tests" for n in range(1, MOST_ROWS)]
-    assert tail == [*others, last]
+    first_rows = [f"  ● explore-{n} · starting · find the tests" for n in range(1, MOST_ROWS)]
+    assert tail == [*first_rows, last]
 
 
 @pytest.mark.parametrize(
@@ -218,17 +219,19 @@ def test_the_tail_shows_children_at_work_only(stream: list[Event], tail: list[st
 
 
 PROGRESS = [MAIN.progress(f"row {n}\n") for n in range(30)]
+LAST_OF_PROGRESS = [f"  row {n}" for n in range(30 - LAST, 30)]
 
 
 def test_the_main_agents_progress_is_below_the_children() -> None:
     childs_progress = CHILD.progress("no row\n" * 30)
     tail = tail_after(MAIN.tool_call(), CHILD.started(), *PROGRESS, CHILD.tool_call(), childs_progress)
-    assert tail == ["  ● explore-1 · read_file · find the tests", *(f"  row {n}" for n in range(25, 30))]
+    assert tail == ["  ● explore-1 · read_file · find the tests", *LAST_OF_PROGRESS]
 
 
 def test_many_children_leave_one_row_of_progress() -> None:
-    tail = tail_after(MAIN.tool_call(), *(child.started() for child in children(7)), *PROGRESS)
-    assert tail[-2:] == ["  ● explore-7 · starting · find the tests", "  row 25"]
+    most = children(MOST_ROWS - 1)
+    tail = tail_after(MAIN.tool_call(), *(child.started() for child in most), *PROGRESS)
+    assert tail[-2:] == [f"  ● {most[-1].name} · starting · find the tests", LAST_OF_PROGRESS[0]]
 
 
 # ------------------------------------------------------------------------------------------------------ not collapsed
@@ -278,7 +281,7 @@ def events_of(agent: AgentEvents) -> st.SearchStrategy[list[Event]]:
         agent.notice, agent.question, agent.error,
     )  # fmt: skip
     possible: list[Event] = [event(text) for event in with_text for text in TEXTS]
-    possible += [agent.queued(text, f"L-{agent.name}") for text in TEXTS]
+    possible += [agent.queued(text, id=f"L-{agent.name}") for text in TEXTS]
     possible += [agent.receipt(state, text) for state in ("returned", "handled", "dropped") for text in TEXTS]
     possible += [agent.tool_call(id, text) for id in ("t1", "t5") for text in TEXTS]
     # Those without a text are drawn three times as often.
@@ -291,6 +294,7 @@ def interleavings(draw: st.DrawFn) -> list[Event]:
     """Draw the events of a run: each agent's in their order, and a child's within its parent's time."""
     own = {agent.name: [agent.started(), *draw(events_of(agent)), agent.ended()] for agent in FAMILY}
     for agent in (GREAT_GRANDCHILD, GRANDCHILD):
+        # A margin of 1 is the start and the end of the parent.
         own[agent.parent] = interleaved(draw, own[agent.parent], own[agent.name], margin=1)
     stream: list[Event] = [ITERATION, *draw(events_of(MAIN))]
     for agent in FAMILY:
@@ -341,4 +345,4 @@ def test_the_cost_of_an_event_is_constant(make: MakeRenderer) -> None:
         deltas = [child.text_delta("some words of a row\n") for child in family]
         return count_calls(lambda: [renderer.rows(delta) for _ in range(count) for delta in deltas])
 
-    assert cost_of_deltas(200) < 5 * cost_of_deltas(50)
+    assert cost_of_deltas(200) < 5 * cost_of_deltas(50)  # 4 times if the cost is constant, else 16

@@ -81,7 +81,7 @@ def test_signs_may_be_ascii(source: str, rows: list[str]) -> None:
 def test_levels_of_headings_and_text_differ() -> None:
     rows = MarkdownPage(MarkdownStyle()).add("# a\n\n## a\n\n### a\n\na", 40)
     assert [without_colours(row) for row in rows] == ["a", "", "a", "", "a", "", "a"]
-    assert len(set(rows) - {""}) == 4
+    assert len(set(rows) - {""}) == 4, "each kind has its colours"
 
 
 @pytest.mark.parametrize("source", ["*a*", "**a**", "`a`", "~~a~~", "# a", "[a](b)", "**`a`**"])
@@ -121,6 +121,7 @@ def test_source_is_shown_if_the_parser_fails(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def table(head: list[str], body: list[list[str]], width: int, alignments: Sequence[str] = ()) -> list[str]:
+    # A cell is a list of lines, and a line is a list of spans, each a style and a text.
     cells_of_head, *cells_of_body = [[[[("", text)]] for text in row] for row in (head, *body)]
     sides = alignments or [""] * len(head)
     return [plain(row) for row in table_rows(cells_of_head, cells_of_body, sides, width=width, style=MarkdownStyle())]

@@ -39,10 +39,8 @@ def test_a_previews_rows_can_be_joined_again(preview: str, width: int, continuat
 
 @pytest.mark.parametrize(
     ("preview", "unit"),
-    [
-        pytest.param("\n".join(map(str, range(1, 100))), "lines", id="many lines"),
-        pytest.param("1" + "x" * 2_000 + "99", "rows", id="long line"),
-    ],
+    [("\n".join(map(str, range(1, 100))), "lines"), ("1" + "x" * 2_000 + "99", "rows")],
+    ids=["many lines", "long line"],
 )
 def test_a_long_preview_is_cut_in_the_middle(preview: str, unit: str) -> None:
     question = approval(preview=preview)
@@ -66,7 +64,7 @@ def test_a_difference_has_its_colours() -> None:
         ("plain", "  a.txt +1 −0"),
         ("place", "  @@ -0,0 +1 @@"),
         ("added", "  +" + "x" * 17),
-        ("added", "↪ " + "x" * 13),
+        ("added", "↪ " + "x" * (30 - 17)),
     ]
 
 
@@ -105,7 +103,7 @@ def choice(*options: str) -> events.Question:
         *((WRITE, typed, "y, a or n") for typed in ("1", "2024", "x", "o", "ye", "ok", " q ", "exit", "yes do it")),
         (WRITE_TO_GIT, "ok", "y or n"),
         (ESCALATING, "ok", "y, w, o, a or n"),
-        (replace(SHELL, escalations=("outside",)), "w", "y, o, a or n"),
+        (replace(SHELL, escalations=("outside",)), "w", "y, o, a or n"),  # w is the key of another escalation
     ],
 )
 def test_a_slip_does_not_answer_an_approval(question: events.Question, typed: str, keys: str) -> None:
@@ -123,7 +121,7 @@ def test_another_number_does_not_answer_a_choice(typed: str) -> None:
         *((WRITE, typed) for typed in ("y", "YES", "a", "always", "No", "use B", "why", "yesterday", "不行")),
         *((ESCALATING, key) for key in ("w", "O")),
         *((choice("left", "right"), typed) for typed in ("1", "2", "x")),
-        (choice(), "7"),
+        (choice(), "7"),  # without options a number is a word
     ],
 )
 def test_keys_numbers_and_words_are_answers(question: events.Question, typed: str) -> None:
@@ -154,10 +152,8 @@ PROTECTED_WRITE = approval(text="Allow write_file: .git", subject="a.txt", only_
 
 @pytest.mark.parametrize(
     ("question", "text"),
-    [
-        pytest.param(WRITE_A, "Allow write_file?", id="a file's difference"),
-        pytest.param(PROTECTED_WRITE, f"Allow write_file?{ASKED_EACH_TIME}", id="protected path"),
-    ],
+    [(WRITE_A, "Allow write_file?"), (PROTECTED_WRITE, f"Allow write_file?{ASKED_EACH_TIME}")],
+    ids=["a file's difference", "protected path"],
 )
 def test_the_title_omits_what_starts_the_preview(question: events.Question, text: str) -> None:
     assert title(question) == f"Q1 {text}"
@@ -186,6 +182,7 @@ def test_the_title_has_what_the_preview_omits(question: events.Question) -> None
         (("signals", "devices"), "sandboxed: no signals to other programs, no terminals or devices"),
         ((), ""),
     ],
+    ids=["all", "no network", "neither writes nor network", "none"],
 )
-def test_the_protections_are_named(protections: tuple[str, ...], words: str) -> None:
+def test_the_main_protections_are_named(protections: tuple[str, ...], words: str) -> None:
     assert fence(approval("shell", protections=protections)) == words

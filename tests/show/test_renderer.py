@@ -170,17 +170,18 @@ def test_a_retry_drops_the_unfinished_row_of_thinking() -> None:
 
 
 def test_long_tool_output_is_cut_in_the_middle() -> None:
-    outputs = [MAIN.progress(f"{n}\n") for n in range(1, 41)]
+    outputs = [MAIN.progress(f"{n}\n") for n in range(40)]
     *rows_of_output, _ = headless_rows(*outputs, tool_result("x"))
-    first, last = [f"  {n}" for n in range(1, FIRST + 1)], [f"  {n}" for n in range(41 - LAST, 41)]
-    assert rows_of_output == [*first, f"  … {40 - FIRST - LAST} more lines", *last]
+    rows = [f"  {n}" for n in range(40)]
+    assert rows_of_output == [*rows[:FIRST], f"  … {40 - FIRST - LAST} more lines", *rows[-LAST:]]
 
 
 def test_arguments_and_returned_lines_are_cut() -> None:
     [row] = headless_rows(tool_call(text="x" * 100_000, more="y" * 100_000), width=40)
     assert len(row) == 40
     assert row.endswith("…")
-    assert headless_rows(MAIN.receipt("returned", "漢" * 50), width=30) == ["↩ Returned: " + "漢" * 8 + "…"]
+    wide = headless_rows(MAIN.receipt("returned", "漢" * 50), width=30)
+    assert wide == ["↩ Returned: " + "漢" * 8 + "…"], "each of these characters has two columns"
 
 
 PASTED = "\n".join(f"row {n}" for n in range(100))
@@ -201,12 +202,13 @@ def test_queries_are_shown_whole() -> None:
 
 def test_a_delivered_line_is_shortened() -> None:
     rows = headless_rows(interruption(PASTED + "\n" + "x" * 100_000))
+    line_count = 100 + 1
     assert rows == [
         "[🔔 INTERRUPTION at iteration 3] row 0",
         *(f"  row {n}" for n in range(1, LONGEST_SHOWN)),
-        f"  … {101 - LONGEST_SHOWN} more lines {DELIVERED}",
+        f"  … {line_count - LONGEST_SHOWN} more lines {DELIVERED}",
     ]
-    assert len("".join(headless_rows(interruption("x" * 100_000)))) < 3000
+    assert len("".join(headless_rows(interruption("x" * 100_000)))) < 3000, "a long row is shortened too"
 
 
 # ------------------------------------------------------------------------------------------------------ any text at all
@@ -251,7 +253,7 @@ def test_no_text_reaches_the_terminal_unsanitized(
     renderer = Renderer(color=color, ascii=ascii, width=width)
     for event in events_with(text, text if is_child else "main"):
         for row in renderer.rows(event):
-            check_row(row.replace("\t", " "), 10_000)
+            check_row(row.replace("\t", " "), width=10_000)  # whole texts are not cut
 
 
 def test_ascii_rows_are_ascii() -> None:
@@ -344,12 +346,12 @@ def test_other_rows_wait_for_a_blocks_end(
     text = first_block + second_block
     deltas = [delta(piece) for piece in pieces_of(text, piece_length)]
     rows_of_reply = rows_with_text(delta(text), reply(text))
-    first_words_of_second = second_block.removeprefix("- ")[:8]
+    first_words_of_second = second_block.removeprefix("- ")[:8]  # rendering changes the sign of an item
     start_of_second = next(n for n, row in enumerate(rows_of_reply) if first_words_of_second in row)
     for count in range(1, len(deltas) + 1):
         rows = rows_with_text(*deltas[:count], queued("use B"), *deltas[count:], reply(text))
         start = next(n for n, row in enumerate(rows) if "Interrupting" in row)
-        end = next(n for n, row in enumerate(rows) if "point" in row.split()) + 1
+        end = next(n for n, row in enumerate(rows) if "point" in row.split()) + 1  # of "next safe point"
         assert rows[:start] + rows[end:] == rows_of_reply
         assert start in (start_of_second, len(rows_of_reply)), rows
 

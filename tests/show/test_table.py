@@ -17,7 +17,8 @@ def test_the_last_cell_continues_below_itself(width: int) -> None:
     shown = table(ROWS, width)
     assert max(columns(row) for row in shown) <= width
     assert words_of(shown) == words_of([cell for row in ROWS for cell in row])
-    starts_of_rows = [row for row in shown if not row.startswith(" " * 6)]
+    indent = " " * len("  long")  # of a cell's further rows, below its first one
+    starts_of_rows = [row for row in shown if not row.startswith(indent)]
     assert [row.split()[0] for row in starts_of_rows] == ["a", "long"]
 
 
@@ -35,6 +36,7 @@ TWO_COLUMNS = ["0   about 0   3   about 3", "1   about 1   4   about 4", "2   ab
 THREE_COLUMNS = ["0   about 0   2   about 2   4   about 4", "1   about 1   3   about 3   5   about 5"]
 
 
+# Cells of 2 + 2 + 8 columns with a gap of 2 between them: two need 26. There are never more than three.
 @pytest.mark.parametrize(
     ("width", "rows"),
     [(10, ONE_COLUMN), (25, ONE_COLUMN), (26, TWO_COLUMNS), (50, THREE_COLUMNS), (500, THREE_COLUMNS)],

@@ -50,7 +50,7 @@ def test_a_row_is_returned_once_it_is_whole() -> None:
 )
 def test_rows_end_between_words_or_wide_characters(text: str, rows: list[str]) -> None:
     assert wrap_text(text, 10) == rows
-    assert [plain(row) for row in wrap([("", text)], 10)] == (rows or [""])
+    assert [plain(row) for row in wrap([("", text)], 10)] == (rows or [""])  # a styled line has at least one row
 
 
 def test_outer_blank_rows_are_omitted() -> None:
@@ -121,6 +121,6 @@ def test_columns_are_counted_like_the_editor(text: str) -> None:
 
 @given(st.text(max_size=50), st.integers(1, 30))
 def test_fitting_counts_as_many_characters_as_fit(text: str, width: int) -> None:
-    count = fitting_count(text, width)
+    count = fitting_count(text, width)  # at least 1, even if a wide character does not fit
     assert count <= 1 or columns(text[:count]) <= width
     assert count >= len(text) or count == 1 or columns(text[: count + 1]) > width

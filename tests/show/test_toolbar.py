@@ -39,6 +39,7 @@ def result_of(id: str = "t1", agent: str = "main") -> events.ToolResult:
 
 
 NOW = 106.0
+"""The seconds in a row are those from the time of an event above until now."""
 QUESTION = replace(CHILD.question(), time=104.0)
 WORKING = (RUN, ITERATION)
 EXPLORING = (RUN, ITERATION, call("explore"), CHILD.started(), call("shell", "t2", "explore-1"))
@@ -91,7 +92,7 @@ ACTIVITIES: dict[str, tuple[tuple[Event, ...], str]] = {
     "tool": ((*WORKING, call()), "3/20 · search_files 3 s"),
     "two tools": ((*WORKING, call(), call("list_files", "t2", time=104.0)), "3/20 · list_files +1 2 s"),
     "finished tool": ((*WORKING, call(), result_of()), "3/20 · thinking 1 s"),
-    "tools of a child": ((*EXPLORING, call("grep", "t3", "explore-1", 106.0)), "3/20 · explore-1: grep +1 0 s"),
+    "tools of a child": ((*EXPLORING, call("grep", "t3", "explore-1", time=106.0)), "3/20 · explore-1: grep +1 0 s"),
     "finished tool of a child": ((*EXPLORING, result_of("t2", "explore-1")), "3/20 · explore 3 s"),
     "ended child": ((*EXPLORING, CHILD.ended()), "3/20 · explore 3 s"),
     "ended child and call": ((*EXPLORING, CHILD.ended(), result_of()), "3/20 · thinking 1 s"),
@@ -134,13 +135,14 @@ def test_background_jobs_are_counted() -> None:
     assert left_side(*WORKING, PLAN, jobs=2) == "3/20 · thinking 5 s · queue 0/10 · 2 jobs · plan 1/3"
 
 
+# The call is at 103. A clock that was set back to 90 does not count below 0.
 @pytest.mark.parametrize(("now", "seconds"), [(90.0, "0 s"), (103.9, "0 s"), (144.0, "41 s"), (168.0, "1 min 5 s")])
 def test_the_seconds_of_a_step_pass(now: float, seconds: str) -> None:
     assert left_side(*WORKING, call("shell"), now=now) == f"3/20 · shell {seconds} · queue 0/10"
 
 
 def test_a_delay_or_a_reply_ends_a_retry() -> None:
-    bar = toolbar(*WORKING, TEXT, RETRY)
+    bar = toolbar(*WORKING, TEXT, RETRY)  # whose delay ends at 106.5
     assert "retry in 5 s" in row_of(bar, now=102.0)
     assert "thinking 3 s" in row_of(bar, now=109.6)
     bar.update(replace(TEXT, time=109.0))
@@ -364,6 +366,6 @@ def test_any_row_fits_and_can_be_printed(stream: list[Event], ascii: bool, width
         assert not [char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
         assert "\ufe0f" not in text
         assert text.isascii() or not ascii
-    if bar.is_running or changes["typed"].strip():
+    if bar.is_running or changes["typed"].strip():  # the left side gives way to the right end
         right = row_of(bar, width=1_000, **changes).rsplit("   ")[-1].strip()
         assert row.endswith(right) or columns(right) > width

@@ -43,9 +43,8 @@ def test_a_transcript_has_only_its_agents_rows() -> None:
         SECOND_CHILD.queued(id="L9"), SECOND_CHILD.reply("Mine"),
     ])  # fmt: skip
     alternating = [event for own in EXPLORATION for event in (own, next(others))]
-    transcripts = transcripts_of(
-        CHILD.started(), SECOND_CHILD.started(), *alternating, SECOND_CHILD.ended(), CHILD.ended()
-    )
+    stream = [CHILD.started(), SECOND_CHILD.started(), *alternating, SECOND_CHILD.ended(), CHILD.ended()]
+    transcripts = transcripts_of(*stream)
     assert transcripts.rows("explore-1") == ROWS_OF_EXPLORATION
     assert set(transcripts.transcripts) == {"explore-1", "explore-2"}
 
@@ -64,16 +63,12 @@ def test_the_rows_are_those_of_a_main_agent(color: bool, width: int) -> None:
 
 LAST_ROWS: dict[str, tuple[list[Event], list[str]]] = {
     "writing": ([CHILD.text_delta("Row.\nSo"), CHILD.text_delta(" it")], ["Row.", "So it"]),
-    "interrupted": (
-        [CHILD.text_delta("So it"), CHILD.ended("interrupted")],
-        ["So it", "⏹ interrupted, 1 iteration, 0 tool calls, 0 tokens, 5.0 s"],
-    ),
-    "tool without result": (
-        [CHILD.tool_call(), CHILD.ended("max_iterations")],
-        ["→ read_file()", "✗ max iterations, 1 iteration, 1 tool call, 0 tokens, 5.0 s"],
-    ),
+    "interrupted": ([CHILD.text_delta("So it"), CHILD.ended("interrupted")],
+                    ["So it", "⏹ interrupted, 1 iteration, 0 tool calls, 0 tokens, 5.0 s"]),
+    "tool without result": ([CHILD.tool_call(), CHILD.ended("max_iterations")],
+                            ["→ read_file()", "✗ max iterations, 1 iteration, 1 tool call, 0 tokens, 5.0 s"]),
     "question": ([CHILD.question(), CHILD.answer()], ["❓ Q1 Run this command?", "  ls -la", "✓ Q1 allowed"]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("stream", "last"), LAST_ROWS.values(), ids=LAST_ROWS)
@@ -83,11 +78,9 @@ def test_unfinished_work_is_shown(stream: list[Event], last: list[str]) -> None:
 
 
 def test_a_second_task_is_below_the_first() -> None:
-    rows = transcripts_of(CHILD.started(), CHILD.ended(), CHILD.started(task="and where?"), CHILD.ended()).rows(
-        "explore-1"
-    )
+    transcripts = transcripts_of(CHILD.started(), CHILD.ended(), CHILD.started(task="and where?"), CHILD.ended())
     end = "✓ 0 iterations, 0 tool calls, 0 tokens, 5.0 s"
-    assert rows == ["▶ find the tests", end, "▶ and where?", end]
+    assert transcripts.rows("explore-1") == ["▶ find the tests", end, "▶ and where?", end]
 
 
 def test_children_are_nested_in_their_ancestors() -> None:
@@ -134,9 +127,10 @@ def test_the_latest_rows_of_streaming_text_are_stored(delta: Callable[[str], Eve
 
 
 def test_the_agents_that_ended_first_are_dropped() -> None:
-    working, *ended = (AgentEvents(f"explore-{n}", f"c{n}") for n in range(MAX_AGENTS + 5))
+    dropped = 5
+    working, *ended = (AgentEvents(f"explore-{n}", call=f"c{n}") for n in range(MAX_AGENTS + dropped))
     transcripts = transcripts_of(working.started(), *(event for one in ended for event in (one.started(), one.ended())))
-    assert list(transcripts.transcripts) == ["explore-0", *(f"explore-{n}" for n in range(6, MAX_AGENTS + 5))]
+    assert list(transcripts.transcripts) == [agent.name for agent in (working, *ended[dropped:])]
     assert transcripts.rows("explore-1") == ["There is no transcript of explore-1 (dropped: 5 older agents)."]
 
 
@@ -150,4 +144,4 @@ def test_the_cost_of_an_event_is_constant() -> None:
         stream = [CHILD.text_delta("some words\n"), CHILD.progress("a row\n"), CHILD.notice()]
         return count_calls(lambda: [transcripts.update(event, 80) for _ in range(count) for event in stream])
 
-    assert cost_of_events(500) < 6 * cost_of_events(100)
+    assert cost_of_events(500) < 6 * cost_of_events(100)  # 5 times if the cost is constant, else 25

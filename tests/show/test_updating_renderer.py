@@ -60,11 +60,8 @@ MAKE = call("shell", command="make")
 # -------------------------------------------------------------------------------------------------------------- calls
 
 CALLS = {
-    "search": (
-        call("search_files", pattern="SKU", path="."),
-        tool_result("search_files", "x", summary=("3 matches",)),
-        '✓ search_files "SKU" · 3 matches',
-    ),
+    "search": (call("search_files", pattern="SKU", path="."), tool_result("search_files", "x", summary=("3 matches",)),
+               '✓ search_files "SKU" · 3 matches'),
     "JSON": (call("clock", zone="UTC"), tool_result("clock", '{\n  "hour": 7\n}'), '✓ clock UTC · { "hour": 7 }'),
     "default argument": (call("list_files"), tool_result("list_files", "x", summary=("4 files",)),
                          "✓ list_files . · 4 files"),
@@ -73,11 +70,8 @@ CALLS = {
     "failed command": (MAKE, command_result("exit 2", "1 failed", code=2), "✗ shell  make · exit 2 · 1 failed"),
     "command": (MAKE, command_result("built"), "✓ shell  make · built"),
     "killed command": (MAKE, command_result("killed by SIGSEGV", code=-11), "✗ shell  make · killed by SIGSEGV"),
-    "time limit": (
-        MAKE,
-        command_result("stopped after 5 s, its time limit", "two", code=None, seconds=5),
-        "✗ shell  make · stopped after 5 s, its time limit · two · 5.0 s",
-    ),
+    "time limit": (MAKE, command_result("stopped after 5 s, its time limit", "two", code=None, seconds=5),
+                   "✗ shell  make · stopped after 5 s, its time limit · two · 5.0 s"),
 }  # fmt: skip
 
 
@@ -91,7 +85,7 @@ def test_a_call_and_its_result_are_one_row(begin: events.ToolCall, end: events.T
 
 def test_a_narrow_row_keeps_a_calls_summary() -> None:
     renderer = UpdatingRenderer(color=False, ascii=False, width=40)
-    renderer.rows(call("shell", command="make " + "x" * 90))
+    renderer.rows(call("shell", time=10.0, command="make " + "x" * 90))
     assert renderer.tail_at(52.0).endswith(" · 42 s")
     [row] = renderer.rows(command_result("exit 2", "3 failed", code=2, seconds=42))
     assert len(row) <= 40
@@ -157,7 +151,7 @@ def test_a_call_that_never_started_has_its_argument() -> None:
 
 
 CANCELLED_CHILD = [CHILD.started(), CHILD.ended("cancelled")]
-OTHER_CHILD = AgentEvents("explore-2", CHILD.call)
+OTHER_CHILD = AgentEvents("explore-2", call=CHILD.call)
 FINISHED_CHILD = [OTHER_CHILD.started(), OTHER_CHILD.ended()]
 GOOD_RESULT = tool_result("pair", "one did")
 ERROR_OF_CHILD = tool_result("pair", "explore-1 was stopped", is_error=True)
@@ -177,7 +171,8 @@ def test_a_cancelled_agent_replaces_its_calls_error(agents: list[Event], end: ev
 
 
 def test_an_interrupted_agent_replaces_no_other_calls_row() -> None:
-    grandchild = AgentEvents("explore-2", CHILD.call, parent="explore-1")
+    # The call of explore-1 that started it has the id of the main agent's call.
+    grandchild = AgentEvents("explore-2", call=MAKE.id, parent="explore-1")
     rows, _ = rows_and_tail(grandchild.started(), grandchild.ended("interrupted"), MAKE, command_result())
     assert rows[-1] == "✓ shell  make"
 
@@ -216,6 +211,7 @@ def test_attachments_are_named_below_their_line() -> None:
     assert not tail
 
 
+# A folded text has a third of the 100 columns.
 @pytest.mark.parametrize(
     ("text", "folded"),
     [
@@ -228,11 +224,11 @@ def test_attachments_are_named_below_their_line() -> None:
 )
 def test_a_long_pasted_text_is_folded_everywhere(text: str, folded: str) -> None:
     line = queued("L1", text)
-    for rows in (
-        rows_and_tail(events.RunStarted(id="L1", query=text))[0],
-        rows_and_tail(line, delivered(text))[0],
-        rows_and_tail(line, MAIN.receipt("returned", text, id="L1"))[0],
-        UpdatingRenderer(color=False, ascii=False, width=100).answer(text, "no"),
+    for rows, _ in (
+        rows_and_tail(events.RunStarted(id="L1", query=text)),
+        rows_and_tail(line, delivered(text)),
+        rows_and_tail(line, MAIN.receipt("returned", text, id="L1")),
+        (UpdatingRenderer(color=False, ascii=False, width=100).answer(text, "no"), []),
     ):
         assert folded in "\n".join(rows)
         assert "row 150" not in "\n".join(rows)
@@ -277,7 +273,7 @@ def test_the_tail_is_bounded_and_counts_the_rest(width: int, children: int, call
     stream: list[Event] = [AgentEvents(f"explore-{n}", f"a{n}").started() for n in range(children)]
     stream += [replace(MAKE, id=f"c{n}") for n in range(calls)]
     stream += [events.ToolProgress(id="c0", name="shell", text="said\n" * 40)] if calls else []
-    stream += [queued(f"L{n}", f"line {n} {LONG_TEXT}") for n in range(lines)] + [retry(2, 10)]
+    stream += [queued(f"L{n}", f"line {n} {LONG_TEXT}") for n in range(lines)] + [retry(2, time=10)]
     _, tail = rows_and_tail(*stream, width=width)
     assert len([row for row in tail if row]) <= MOST_ROWS
     assert f"line {lines - 1} " in " ".join(tail)
@@ -296,7 +292,7 @@ def retry(attempt: int, time: float, delay_s: float = 12) -> events.Retry:
 
 def test_retries_are_one_row_that_counts_down() -> None:
     renderer = UpdatingRenderer(color=False, ascii=False)
-    assert rows_of(renderer, *(retry(n, 10.0 * n) for n in range(1, 5))) == []
+    assert rows_of(renderer, *(retry(n, time=10.0 * n, delay_s=12) for n in range(1, 5))) == []
     assert renderer.tail_at(40.0) == "↻ overloaded, again in 12 s (attempt 4), Esc ends"
     assert renderer.tail_at(45.5) == "↻ overloaded, again in 7 s (attempt 4), Esc ends"
     assert renderer.rows(events.TextDelta(text="Hi", time=53.0)) == ["↻ overloaded 4 times, continued after 43 s"]
@@ -315,13 +311,13 @@ def test_retries_are_one_row_that_counts_down() -> None:
     ids=["short delay", "error", "failed run", "interrupted run", "cancelled run"],
 )
 def test_a_single_retry_has_a_row_if_noticed(delay_s: float, end: Event, rows: list[str]) -> None:
-    settled, _ = rows_and_tail(retry(1, 10, delay_s), end)
+    settled, _ = rows_and_tail(retry(1, time=10, delay_s=delay_s), end)
     assert [row for row in settled if "overloaded" in row] == rows
 
 
 def test_a_childs_retry_has_no_countdown() -> None:
     started = CHILD.started(task="find")
-    again = replace(retry(2, 10), agent="explore-1")
+    again = replace(retry(2, time=10), agent="explore-1")
     assert rows_and_tail(started, again) == (["  ▶ explore-1: find"], ["  ● explore-1 · asks again · find"])
     ended = replace(CHILD.text_delta("Hi"), time=30)
     rows, _ = rows_and_tail(started, again, replace(again, attempt=3, time=20), ended)
@@ -346,12 +342,12 @@ def test_a_thought_is_one_row_by_default(is_shown_at_first: bool, is_shown_later
     for is_shown, delta in zip((is_shown_at_first, is_shown_later), THOUGHT, strict=True):
         renderer.shows_thinking = is_shown
         settled += renderer.rows(delta)
-    settled += renderer.rows(replace(MAIN.reply("Done."), time=14))
+    settled += renderer.rows(replace(MAIN.reply("Done."), time=14))  # 4 s after the thought began
     assert settled == [*rows, "", "Done."]
 
 
 def test_an_unfinished_thought_has_no_row() -> None:
-    assert rows_and_tail(*THOUGHT) == ([], []), "the toolbar says so"
+    assert rows_and_tail(*THOUGHT) == ([], []), "only the toolbar mentions an unfinished thought"
 
 
 # ----------------------------------------------------------------------------------------------------------- questions
@@ -466,4 +462,5 @@ def test_the_partial_result_of_a_stop_is_shown() -> None:
     head, ask = "Here's what I found before you cancelled:", "What would you like to do instead?"
     text = f"{head}\n• gate: a\n[1 done, 2 skipped]\n\n{ask}"
     rows, _ = rows_and_tail(events.Result(status="cancelled_with_partial", result=text, short=f"[1 done]\n{ask}"))
+    # The whole result is shown, and not its short form.
     assert rows == [*text.split("\n"), "", "⏹ cancelled with partial, 0 iterations, 0 tokens"]

@@ -39,6 +39,7 @@ def test_a_question_changes_the_title_until_answered() -> None:
     alerts = Alerts()
     question = events.Question(id="Q2", kind="choice", text="Which?", options=("a", "b"), tool_call_id="c", name="ask")
     assert alerts.next_alert(question) == Alert("chain: Q2 asks", rings=True)
-    assert alerts.next_alert(events.Answer(id="Q3", text="y", decision="allowed", by="config")) is None
+    answer_to_another = events.Answer(id="Q3", text="y", decision="allowed", by="config")
+    assert alerts.next_alert(answer_to_another) is None
     assert alerts.next_alert(events.TextDelta(text="Hello")) is None
     assert alerts.next_alert(events.Answer(id="Q2", text="a", decision="answered", by="user")) == Alert()

@@ -55,7 +55,7 @@ async def test_the_first_program_with_an_image_is_used(programs: Path) -> None:
 async def test_a_clipboard_without_an_image_is_an_error(
     programs: Path, monkeypatch: pytest.MonkeyPatch, program: str, script: str, error: str
 ) -> None:
-    monkeypatch.setattr("cli.terminal.attachments.CLIPBOARD_S", 1e6)
+    monkeypatch.setattr("cli.terminal.attachments.CLIPBOARD_S", 1e6)  # a slow machine is not a hanging program
     install(programs, program, script)
     with pytest.raises(UserError, match=error):
         await Attachments().attach_clipboard({"PATH": str(programs)})
@@ -68,7 +68,7 @@ async def test_a_hanging_clipboard_program_is_killed(programs: Path, monkeypatch
         await read_clipboard({"PATH": str(programs)})
     if (programs / "pid").exists():  # else it was killed before it ran
         with pytest.raises(ProcessLookupError):
-            os.kill(int((programs / "pid").read_text()), 0)
+            os.kill(int((programs / "pid").read_text()), 0)  # which only checks that it exists
 
 
 async def test_files_of_the_same_name_have_different_labels(tmp_path: Path) -> None:
@@ -134,6 +134,7 @@ def find_outside_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
         ("file://{}/out/a%20b.txt", "a b.txt"),
         ("~/out/a.txt", "a.txt"),
     ],
+    ids=["plain", "blanks around", "quotes", "double quotes", "escaped blank", "bare blank", "URL", "home folder"],
 )
 def test_pasted_paths_of_files_outside_are_recognised(
     tmp_path: Path, find_outside_path: Callable[[str], Path | None], pasted: str, name: str

@@ -58,7 +58,7 @@ async def test_a_chain_accepts_lines_until_it_is_closed(tmp_path: Path) -> None:
         assert first.submit("too late").what == "refused"
         assert second.start("Do the task").what == "started"
         await second.wait_idle()
-        await sessions.close(first)
+        await sessions.close(first)  # a second time, which does nothing
     assert second.submit("too late").what == "refused"
 
 
@@ -79,23 +79,23 @@ async def test_a_chain_of_a_cancelled_caller_is_closed(tmp_path: Path) -> None:
     assert [chain.submit("too late").what for chain in chains] == ["refused"]
 
 
-@pytest.mark.parametrize("is_cancelled", [False, True], ids=["opened", "cancelled"])
+@pytest.mark.parametrize(("is_cancelled", "opening_count"), [(False, 2), (True, 1)], ids=["opened", "cancelled"])
 async def test_a_locked_session_delays_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool, opening_count: int
 ) -> None:
     async with open_sessions(tmp_path) as sessions:
         path = (await sessions.open("one")).journal_path
     assert path is not None
-    is_waiting, unlocked = threading.Event(), threading.Event()
+    is_waiting, may_unlock = threading.Event(), threading.Event()
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
 
         def wait_and_unlock(seconds: float) -> None:
             is_waiting.set()
-            unlocked.wait()
+            may_unlock.wait()
             fcntl.flock(file, fcntl.LOCK_UN)
 
-        monkeypatch.setattr(time, "sleep", wait_and_unlock)
+        monkeypatch.setattr(time, "sleep", wait_and_unlock)  # which the thread that opens calls between two attempts
         async with open_sessions(tmp_path) as sessions, trio.open_nursery() as nursery:
             other = await sessions.open("one")
             nursery.start_soon(partial(sessions.open, "one", resume=path.stem))
@@ -105,13 +105,13 @@ async def test_a_locked_session_delays_no_other(
             await other.wait_idle()
             if is_cancelled:
                 nursery.cancel_scope.cancel()
-            unlocked.set()
+            may_unlock.set()
     assert not listing.is_open(path)
-    openings = path.read_bytes().count(b'{"type":"session"')
-    assert openings == (1 if is_cancelled else 2)
+    session_records = path.read_bytes().count(b'{"type":"session"')
+    assert session_records == opening_count
 
 
-@pytest.mark.parametrize(("model", "retries"), [("one", 0), ("two", 2)])
+@pytest.mark.parametrize(("model", "retries"), [("one", 0), ("two", 2)], ids=["working model", "failing model"])
 async def test_each_model_has_its_own_retries(
     tmp_path: Path, autojump_clock: MockClock, model: str, retries: int
 ) -> None:

@@ -28,7 +28,7 @@ async def test_a_command_starts_a_run_with_its_text(tmp_path: Path) -> None:
         (session.chain.workspace / "a.txt").write_text("the content of a")
         assert commands.run("/REVIEW a.txt") == CommandAnswer()
         await session.chain.wait_idle()
-        assert session.chain.state.first_query.strip() == "!stop @a.txt", "it is not parsed as a line"
+        assert session.chain.state.first_query.strip() == "!stop @a.txt", "a command's text is not parsed as a line"
         assert "the content of a" in session.sent()
 
 
@@ -70,10 +70,7 @@ async def test_a_command_for_a_keyless_model_is_refused(tmp_path: Path) -> None:
         assert not session.chain.is_running
 
 
-@pytest.mark.parametrize(
-    "header",
-    [pytest.param("", id="the model of the session"), pytest.param("---\nmodel: other\n---\n", id="another model")],
-)
+@pytest.mark.parametrize("header", ["", "---\nmodel: other\n---\n"], ids=["the session's model", "another model"])
 async def test_a_labelled_image_is_attached(tmp_path: Path, header: str) -> None:
     write_command(tmp_path, "look", f"{header}Look at $ARGUMENTS")
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
@@ -131,13 +128,13 @@ async def test_an_empty_text_is_an_error(tmp_path: Path) -> None:
     async with commands_of(tmp_path) as (session, commands):
         assert commands.run("/twice").text.startswith("/twice needs an argument: its text is empty")
         assert not session.chain.is_running
-        assert session.of(events.LineRefused) == []
+        assert session.of(events.LineRefused) == [], "nothing was submitted"
 
 
 async def test_a_text_over_the_limit_is_refused(tmp_path: Path) -> None:
     write_command(tmp_path, "twice", "$ARGUMENTS $ARGUMENTS")
     async with commands_of(tmp_path) as (session, commands):
-        assert commands.run(f"/twice {'x' * 60_000}").is_rejected
+        assert commands.run(f"/twice {'x' * 60_000}").is_rejected, "twice that is over the limit"
         assert not session.chain.is_running
         (refusal,) = session.of(events.LineRefused)
         assert "the limit is 100,000" in refusal.reason

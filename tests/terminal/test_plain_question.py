@@ -25,9 +25,8 @@ from cli.terminal.plain_question import WHICH_SESSION, _ask, ask_which_session
     ],
 )
 def test_the_answer_is_the_typed_line(keys: int, typed: str, answer: str) -> None:
-    first, rest = typed[:1], typed[1:]
-    os.write(keys, first.encode())
-    os.write(keys, rest.encode())
+    for part in (typed[:1], typed[1:]):
+        os.write(keys, part.encode())
     assert _ask("?") == answer
 
 
@@ -68,7 +67,8 @@ def test_a_signal_before_the_read_ends_the_question(keys: int) -> None:
 async def test_the_list_of_sessions_fits_the_window(
     tmp_path: Path, keys: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("cli.screen.tty.size", lambda: (60, 20))  # a session has 3 rows
+    # A session has 3 rows, so 20 rows have room for 5 of the 7 sessions.
+    monkeypatch.setattr("cli.screen.tty.size", lambda: (60, 20))
     settings, state = four_model_settings(tmp_path), tmp_path / "state"
     for n in range(7):
         async with open_chain(settings, workspace=tmp_path, state=state, tools=[danger]) as chain:
@@ -80,4 +80,4 @@ async def test_the_list_of_sessions_fits_the_window(
     tasks = [row.strip() for row in rows if row.strip().startswith("task ")]
     assert tasks == [f"task {n}" for n in (6, 5, 4, 3, 2)]
     assert older == "2 older sessions: chain sessions list"
-    assert f"{question} {end_of_question.strip()}" == WHICH_SESSION, "it breaks between words"
+    assert f"{question} {end_of_question.strip()}" == WHICH_SESSION, "the question breaks between words"

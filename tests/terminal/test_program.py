@@ -135,7 +135,9 @@ async def test_the_first_query_is_not_parsed(tmp_path: Path) -> None:
         pytest.param(["start a run", "press", "wait", "press with text"], ["interrupt", "clear"], id="after a run"),
     ],
 )
-async def test_ctrl_c(tmp_path: Path, mock_clock: MockClock, actions: list[str], effects: list[str]) -> None:
+async def test_ctrl_c_clears_interrupts_or_exits(
+    tmp_path: Path, mock_clock: MockClock, actions: list[str], effects: list[str]
+) -> None:
     observed = list[str]()
     async with open_prompt(tmp_path) as prompt:
 
@@ -182,11 +184,12 @@ async def test_esc_twice_offers_to_undo_a_run(tmp_path: Path) -> None:
 
 async def test_only_two_quick_escs_without_text_count(tmp_path: Path, mock_clock: MockClock) -> None:
     async with open_prompt(tmp_path) as prompt:
-        for has_text, pause_s in ((False, 0), (True, 0), (False, 0), (False, DOUBLE_PRESS_S + 1)):
-            mock_clock.jump(pause_s)
+        too_late_s = DOUBLE_PRESS_S + 1
+        for seconds_before, has_text in ((0, False), (0, True), (0, False), (too_late_s, False)):
+            mock_clock.jump(seconds_before)
             prompt.user.on_escape(has_text=has_text)
         assert "No run can be undone." not in prompt.screen.rows
-        prompt.user.on_escape(has_text=False)
+        prompt.user.on_escape(has_text=False)  # the second without a text, and in time
         assert "No run can be undone." in prompt.screen.rows
 
 
@@ -199,7 +202,7 @@ async def test_unsent_lines_are_named_after_a_signal(tmp_path: Path) -> None:
         prompt.signals.send_nowait(signal.SIGTERM)
         await prompt.ended.wait()
     (id,) = journals(tmp_path)
-    assert prompt.code == 143
+    assert prompt.code == 128 + signal.SIGTERM
     end_of_run, *farewell = prompt.screen.rows[-5:]
     assert end_of_run.startswith("⏹ interrupted, 1 iteration")
     assert farewell == [
@@ -241,7 +244,7 @@ async def test_commands_reach_the_editor_and_the_clipboard(tmp_path: Path) -> No
     async with open_prompt(tmp_path) as prompt:
         await prompt.send("hello", "Noted.")
         await prompt.wait_idle()
-        await prompt.send("/copy", "Sent to the clipboard: 6 characters.")
+        await prompt.send("/copy", f"Sent to the clipboard: {len('Noted.')} characters.")
         await prompt.send("Do the task", "Looking.")
         await prompt.send("use B")
         await prompt.send("/edit")
@@ -267,9 +270,10 @@ async def test_a_resumed_session_restores_lines_draft_and_limit(tmp_path: Path) 
         await prompt.send("use B")
         await prompt.send("use C")
         prompt.screen.text = "half a thought"
-        assert await prompt.quit() == 3
+        assert await prompt.quit() == 3, "lines wait"
     (id,) = journals(tmp_path)
     async with open_prompt(tmp_path, place=Place(tmp_path / "work", id)) as prompt:
+        # L1 and L2 are the queries.
         await prompt.screen.until_row("2 earlier lines wait (L3, L4): Enter on an empty line sends them")
         queries = [row for row in prompt.screen.rows if row.startswith("▶")]
         assert queries == ["▶ hello", "▶ Do the task"]
@@ -341,10 +345,7 @@ async def test_a_line_for_an_absent_agent_is_kept(tmp_path: Path) -> None:
     ("continues", "resume", "error"),
     [
         pytest.param(
-            False,
-            "lost",
-            "there is no session 'lost'; chain sessions list shows all sessions",
-            id="an unknown id",
+            False, "lost", "there is no session 'lost'; chain sessions list shows all sessions", id="an unknown id"
         ),
         pytest.param(True, None, "; start one without --continue", id="no session to continue"),
         pytest.param(True, "x", "--continue and --resume cannot be used together", id="both options"),

@@ -27,7 +27,8 @@ rules:
 
 
 def toolbar_of(terminal: TerminalSession) -> str:
-    return "".join(text for _, text in terminal.toolbar(200, "", "", 0, ""))
+    parts = terminal.toolbar(width=200, typed="", question_id="", lines_before=0, keys="")
+    return "".join(text for _, text in parts)
 
 
 def context_tokens(terminal: TerminalSession) -> int:
@@ -53,7 +54,7 @@ async def test_toolbar_and_rows_show_the_same_time(monkeypatch: pytest.MonkeyPat
         await wait_all_tasks_blocked()
         now += 4.9
         terminal.print("An answer.")
-        now += 0.2  # a key would draw only the toolbar
+        now += 0.2  # 5.1 s after the start; now a key would draw the toolbar, but not the rows
         assert screen.tail.endswith("→ wait · 4 s")
         assert "wait 4 s" in toolbar_of(terminal)
 
@@ -83,7 +84,7 @@ async def test_an_undo_updates_the_context_in_the_toolbar() -> None:
     async with open_terminal_session(file=file) as (terminal, _, _, session):
         await session.run("Note it")
         await wait_all_tasks_blocked()
-        most_after_undo = context_tokens(terminal) + 1000
+        most_after_undo = context_tokens(terminal) + 1000  # less than the second query adds
         await session.run("word " * 4000)
         await wait_all_tasks_blocked()
         assert context_tokens(terminal) > most_after_undo
@@ -110,7 +111,7 @@ async def test_enter_continues_after_the_limit_unless_undone() -> None:
 
 
 async def test_a_full_queue_is_reported_once_per_line(tmp_path: Path) -> None:
-    async with open_prompt(tmp_path) as prompt:
+    async with open_prompt(tmp_path) as prompt:  # whose queue has room for two lines
         await prompt.send("Do the task", "Looking.")
         await prompt.send("one")
         await prompt.send("two")
@@ -120,7 +121,7 @@ async def test_a_full_queue_is_reported_once_per_line(tmp_path: Path) -> None:
         await prompt.send("/drop", "↩ Dropped: two")
         await prompt.send("/queue", "one")
         await prompt.send("four")
-        assert prompt.user.accept("/to explore-1 x") == "keep"
+        assert prompt.user.accept("/to explore-1 x") == "keep", "the absent agent matters, not the full queue"
         prompt.user.on_escape(has_text=False)
         await prompt.wait_idle()
         assert prompt.screen.calls == [("give back", "one"), ("give back", "four")]
@@ -171,7 +172,7 @@ async def test_unclear_answers_and_commands_leave_a_question_open(tmp_path: Path
     async with open_prompt(tmp_path, ASKING_RULES, groups=["edit"]) as prompt:
         await prompt.send("store", "❓ Q1 Allow write_file?")
         assert prompt.user.accept("  ", question_id="Q1") == "accepted", "a blank line does nothing"
-        assert prompt.user.accept("3", question_id="Q1") == "accepted"
+        assert prompt.user.accept("3", question_id="Q1") == "accepted", "no choice has a number"
         await prompt.screen.until_row("y, a or n; or say why not in a few words")
         await prompt.send("/diff", "  +x")
         await prompt.send("/status", "iteration 1")
@@ -186,7 +187,7 @@ async def test_an_answer_approves_or_refuses_a_call(tmp_path: Path) -> None:
         assert prompt.user.accept("not now", question_id="Q1") == "answered"
         await prompt.screen.until_row("a.txt · refused: not now")
         await prompt.wait_idle()
-        assert prompt.user.accept("y", question_id="Q1") == "gone"
+        assert prompt.user.accept("y", question_id="Q1") == "gone", "Q1 has its answer"
         await prompt.screen.until_row("⚠️ Q1 is no longer open")
         await prompt.send("store", "❓ Q2 Allow write_file?")
         assert prompt.user.accept("y", question_id="Q2") == "answered"
@@ -207,11 +208,11 @@ async def test_a_choice_takes_a_number_or_words(tmp_path: Path) -> None:
 
 async def test_enter_continues_in_a_resumed_session_too() -> None:
     file = MemoryFile()
-    async with open_terminal_session(1, file=file) as (_, _, gate, session):
+    async with open_terminal_session(max_iterations=1, file=file) as (_, _, gate, session):
         gate.open.set()
         await session.run("Do the task")
     file, resumed = load_crashed(file.data)
-    async with open_terminal_session(1, file=file, resume=resumed) as (terminal, screen, _, _):
+    async with open_terminal_session(max_iterations=1, file=file, resume=resumed) as (terminal, screen, _, _):
         terminal.welcome("")
         terminal.accept("")
         await screen.until_row("▶ Continue.")

@@ -47,6 +47,7 @@ async def shell(ctx: ToolContext) -> str:
     return "run"
 
 
+# At 80 columns, help and the prompt fit the 24 rows of a small window.
 @pytest.mark.parametrize(("width", "max_rows"), [(40, 47), (80, 22), (120, 22)])
 async def test_help_has_every_command_line_and_key(tmp_path: Path, width: int, max_rows: int) -> None:
     def check_width(rows: list[str]) -> None:
@@ -90,7 +91,7 @@ async def test_status_during_and_after_a_run(tmp_path: Path) -> None:
 async def test_queue_shows_each_waiting_line_on_a_row(tmp_path: Path) -> None:
     async with busy_commands(tmp_path, "use B", "!todo: add x", "then: rest", "x" * 5_000) as (_, commands):
         *short_lines, long_line = answer_rows(commands.run("/queue", width=400))
-        assert short_lines == [
+        assert short_lines == [  # L1 is the query
             "  L2  line         use B",
             "  L3  urgent todo  !todo: add x",
             "  L4  follow-up    then: rest",
@@ -180,15 +181,14 @@ async def test_model_shows_the_definitions_and_switches(tmp_path: Path) -> None:
         (tmp_path / "other.yaml").write_text("rules: 3")
         assert "other.yaml" in commands.run("/model test").text
         assert "*  other" in commands.run("/model").text
-        opened_with = Commands(session.chain, four_model_settings(tmp_path, chain_model="keyless"), model="keyed")
-        assert "*  keyed" in opened_with.run("/model").text
+        settings = four_model_settings(tmp_path, chain_model="keyless")
+        assert "*  keyed" in Commands(session.chain, settings, model="keyed").run("/model").text
 
 
 async def test_a_model_chosen_during_a_run_answers_later(tmp_path: Path) -> None:
     async with busy_commands(tmp_path) as (session, commands):
-        assert answer_rows(commands.run("/model other")) == [
-            "other (rules in other.yaml) answers from the next run on."
-        ]
+        [row] = answer_rows(commands.run("/model other"))
+        assert row == "other (rules in other.yaml) answers from the next run on."
     assert session.result.result == "The answer."
 
 
@@ -200,10 +200,8 @@ async def test_mode_shows_the_modes_and_switches(tmp_path: Path) -> None:
         assert ask.lstrip().startswith("ask ")
         assert accept_edits.startswith("*  accept edits ")
         assert read_only.lstrip().startswith("read only ")
-        unknown = commands.run("/mode auto")
-        assert unknown == CommandAnswer(
-            "there is no mode auto; the modes are ask, accept edits, read only", is_rejected=True
-        )
+        error = "there is no mode auto; the modes are ask, accept edits, read only"
+        assert commands.run("/mode auto") == CommandAnswer(error, is_rejected=True)
 
 
 async def test_new_opens_a_session_with_the_same_plan(tmp_path: Path) -> None:
@@ -224,7 +222,7 @@ async def test_no_session_or_prompt_starts_during_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     async with busy_commands(tmp_path) as (session, commands):
-        server = ServerView("h", "serve", "ready", (), (("greet", "Greets."),), "")
+        server = ServerView("h", "serve", "ready", tools=(), prompts=(("greet", "Greets."),), error="")
         monkeypatch.setattr(session.chain, "_servers", SimpleNamespace(views=(server,)))
         assert commands.run(command) == CommandAnswer("a run is active; stop it first")
 
@@ -364,11 +362,15 @@ COMPLETED = {
 }
 
 
-async def test_completions(tmp_path: Path) -> None:
+async def test_commands_and_lines_are_completed(tmp_path: Path) -> None:
     async with busy_commands(tmp_path, "use B", "use C") as (_, commands):
         for typed, lines in COMPLETED.items():
             assert sorted(commands.completions(typed)) == sorted(lines), typed
-        for phrase in STOP_PHRASES:  # a stop is never the first of several
+
+
+async def test_a_stop_is_offered_after_other_completions(tmp_path: Path) -> None:
+    async with busy_commands(tmp_path, "use B", "use C") as (_, commands):
+        for phrase in STOP_PHRASES:
             for length in range(1, len(phrase)):
                 first, *others = commands.completions(phrase[:length])
                 assert first not in STOP_PHRASES or set(others) <= set(STOP_PHRASES)
@@ -437,8 +439,8 @@ async def test_copy_skips_a_reply_without_text(tmp_path: Path, monkeypatch: pyte
         await session.run("hello")
         session.chain.submit("go")
         await gate.started.wait()
-        copied = CommandAnswer("Sent to the clipboard: 9 characters.", copies="**Short**")
-        assert commands.run("/copy") == copied
+        reply = "**Short**"
+        assert commands.run("/copy") == CommandAnswer(f"Sent to the clipboard: {len(reply)} characters.", copies=reply)
         gate.open.set()
         await session.chain.wait_idle()
 
@@ -457,11 +459,7 @@ async def test_copy_without_a_clipboard_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("as_of", "prices"),
-    [
-        pytest.param(", as_of: 2026-11-28", ", at the prices of 2026-11-28", id="with a date"),
-        pytest.param("", "", id="without a date"),
-    ],
+    ("as_of", "prices"), [(", as_of: 2026-11-28", ", at the prices of 2026-11-28"), ("", "")], ids=["date", "no date"]
 )
 async def test_cost_has_the_date_of_the_prices(tmp_path: Path, as_of: str, prices: str) -> None:
     definition = f"{{provider: anthropic, model: m, api_key: k, price: {{input: 2, output: 10{as_of}}}}}"

@@ -49,10 +49,10 @@ async def test_waiting_lines_are_shown_and_edited_by_agent() -> None:
         assert commands.run("/drop l2") == CommandAnswer()
         assert commands.run("/edit L3").edit == "/to plan-1 !two"
         assert take_back(chain, chain.lines.last_waiting() or "", TAKEN_BACK) == "/to main four"
-        assert commands.run("/drop") == CommandAnswer()
+        assert commands.run("/drop") == CommandAnswer()  # L4, the only one left
         assert chain.lines.waiting == ()
         with pytest.raises(UserError):
-            take_back(chain, "L1", TAKEN_BACK)
+            take_back(chain, "L1", TAKEN_BACK)  # the query of the run
 
 
 TAKEN_BACK_LINES = {
@@ -82,7 +82,7 @@ async def test_a_taken_back_line_keeps_its_agent(text: str, to: str, edited: str
 async def test_a_line_for_an_ended_agent_moves_up() -> None:
     settings = make_settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
     async with open_agents(settings=settings, interactive=True) as agents:
-        await agents.start_run([start("explore", [WAIT]), start("plan", [WAIT])])
+        await agents.start_run(TWO_AGENTS)
         assert agents.send("use B") == "explore-1"
         agents.waiters.release("explore-1")
         await agents.wait_blocked()
@@ -94,7 +94,7 @@ async def test_agents_shows_each_agent_below_its_parent() -> None:
     async with working_agents(AGENTS_OF_AGENTS) as (agents, commands):
         agents.send("one")
         agents.send("two")
-        main, agent_1, agent_2, explore_1, _, plan_1 = answer_rows(commands.run("/agents", width=200))
+        main, agent_1, agent_2, explore_1, _heading, plan_1 = answer_rows(commands.run("/agents", width=200))
         assert main.startswith("main ")
         assert agent_1.startswith("  agent-1 ")
         assert agent_2.startswith("    agent-2 ")
@@ -140,10 +140,9 @@ async def test_names_of_agents_are_completed() -> None:
 
 async def test_an_incomplete_address_is_an_error() -> None:
     async with working_agents(TWO_AGENTS) as (_, commands):
+        error = "write it as /to AGENT TEXT; lines can go to main, explore-1, plan-1"
         for typed in ("/to", "/TO explore-1  "):
-            assert commands.run(typed) == CommandAnswer(
-                "write it as /to AGENT TEXT; lines can go to main, explore-1, plan-1", is_rejected=True
-            )
+            assert commands.run(typed) == CommandAnswer(error, is_rejected=True)
         assert "commands cannot be sent to an agent" in commands.run("/to explore-1 /status").text
 
 
@@ -170,7 +169,7 @@ async def test_the_recipient_of_a_typed_text() -> None:
         recipients = Recipients(agents.session.chain)
         recipients.update()
         for typed, (agent, text, is_addressed) in RECIPIENTS.items():
-            waiting = {"explore-1": 1, "plan-1": 2}.get(agent, 0)
+            waiting = {"explore-1": 1, "plan-1": 2}.get(agent, 0)  # a line without an address is for explore-1
             assert recipients.find(typed) == Recipient(agent, text, waiting, is_addressed)
         assert recipients.waiting == 3
 
@@ -204,7 +203,7 @@ async def test_the_recipient_follows_the_agents_at_work() -> None:
         for name in ("explore-1", "main"):
             recipients.update()
             assert recipients.find("x").agent == agents.send("x") == name
-            agents.waiters.release("explore-1")
+            agents.waiters.release("explore-1")  # it ends, and so do its ancestors up to main
             await agents.wait_blocked()
         assert recipients.find("/to explore-1 x").agent == ""
         await agents.finish_run()

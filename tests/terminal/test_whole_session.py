@@ -19,7 +19,7 @@ rules:
   - {when: {tool: count}, text: That is **all**.}
   - {thinking: I count first., tools: [{name: count, input: {}}]}
 """
-QUERY = "\n".join(["count_them all", *(f"pasted {n}" for n in range(60))])
+QUERY = "\n".join(["count_them all", *(f"pasted {n}" for n in range(60))])  # a prompt would fold it
 
 
 @tool(read_only=True)
@@ -35,7 +35,7 @@ async def session_rows(folder: Path, style: TerminalStyle) -> list[str]:
         await session.run(QUERY)
         store.check()
         (folder / "sessions/test.jsonl").write_bytes(bytes(session.file.data))
-    return list(whole_session_rows(store, "test", style, 60))
+    return list(whole_session_rows(store, "test", style, width=60))
 
 
 @pytest.mark.parametrize("color", [True, False], ids=["colours", "no colours"])
@@ -48,4 +48,4 @@ async def test_thinking_results_and_pastes_are_complete(tmp_path: Path, color: b
 
 def test_a_missing_session_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SessionError):
-        next(whole_session_rows(FileStore(tmp_path), "test", TerminalStyle(color=True, ascii=False), 60))
+        next(whole_session_rows(FileStore(tmp_path), "test", TerminalStyle(color=True, ascii=False), width=60))
