@@ -157,6 +157,7 @@ TOOLS_WITH_PLAIN_TYPES = [
     *map(tool_with, (str, int, float, bool, list[str], ORDER)),
     *(tool_with(str, "x"), tool_with(int, 1), tool_with(bool, True), tool_with(float, 0.5), tool_with(ORDER, "up")),
 ]
+# A default may be of another type than its parameter.
 TOOLS_WITH_OTHER_TYPES = [
     *map(tool_with, (Literal["one"], Literal["one", 1], int | str, list[int], Any)),
     *(tool_with(int, True), tool_with(float, 1), tool_with(str, None), tool_with(list[str], ["x"])),
@@ -346,7 +347,7 @@ async def test_plan_tools_change_and_render_the_plan() -> None:
         "The plan now has 2 tasks.\n[ ] 1. a\n[ ] 2. b\n0 done, 0 failed, 2 pending"
     )
     assert await use("clear") == "The plan is cleared, 2 tasks removed.\nThe plan is empty."
-    assert agents == ["main"] * 7, "each change names the agent that made it"
+    assert agents == ["main"] * 7, "each of the seven changes names the agent that made it"
 
 
 def test_only_the_plan_list_is_read_only() -> None:
