@@ -143,12 +143,7 @@ REFUSED_REPLACEMENTS: dict[str, tuple[bytes, str, str, str]] = {
     "several": (b"x\na\nx x\n", "x", "c", "old_string occurs 3 times in f, at the lines 1, 3, 3:"),
     "many": (b"x\n" * 1234, "x", "c", "occurs 1,234 times in f, at the lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and"),
     "overlapping": (b"\naaa\n", "aa", "c", "old_string occurs twice in f, overlapping at line 2"),
-    "no-break space": (
-        "x\na\xa0b c\n".encode(),
-        "a b",
-        "c",
-        "at line 2 looks the same: f has U+00A0 (NO-BREAK SPACE).",
-    ),
+    "no-break": ("x\na\xa0b c\n".encode(), "a b", "c", "at line 2 looks the same: f has U+00A0 (NO-BREAK SPACE)."),
     "curly quotes": ("say “a’s”\n".encode(), '"a\'s"', "c", "f has U+2019 (RIGHT SINGLE QUOTATION MARK), U+201C"),
     "curly quotes in old_string": (b"it's\n", "it’s", "c", "old_string has U+2019 (RIGHT SINGLE QUOTATION MARK)."),
     "accent apart": ("cafe\u0301\n".encode(), "café", "c", "has U+0301 (COMBINING ACUTE ACCENT) and old_string has"),

@@ -387,10 +387,8 @@ async def test_allowance_must_name_protected_files() -> None:
     existing = ["config.yaml", "system.yaml", "rules.yaml"]  # from make_settings; system.yaml says "You are a test."
     protected = [".git/hooks/pre-commit", "AGENTS.md", *existing]
     reads = [ToolCall(f"r{n}", "read_file", {"path": path}) for n, path in enumerate(existing)]
-    writes = [
-        ToolCall(f"w{n}", "write_file", {"path": path, "content": "x"})
-        for n, path in enumerate([*protected, "docs/a.md"])
-    ]
+    written = enumerate([*protected, "docs/a.md"])
+    writes = [ToolCall(f"w{n}", "write_file", {"path": path, "content": "x"}) for n, path in written]
     edit = ToolCall("e1", "edit_file", {"path": "system.yaml", "old_string": "a test", "new_string": "no test"})
     model = RandomModel([Step((*reads, *writes, edit))])
     async with open_session(model, tools=[*files.TOOLS, *tool_groups(settings)["edit"]], settings=settings) as session:

@@ -103,11 +103,7 @@ UNUSABLE_FIELDS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "NaN as timeout": (echo.function, {"timeout_s": float("nan")}, "not nan"),
     "text as timeout": (echo.function, {"timeout_s": "5"}, "not '5'"),
     "bool as timeout": (echo.function, {"timeout_s": True}, "not True"),
-    "spaced name": (
-        echo.function,
-        {"name": "read file"},
-        "echo cannot be a tool: its name 'read file' must have 1 to 64",
-    ),
+    "two words": (echo.function, {"name": "a b"}, "echo cannot be a tool: its name 'a b' must have 1 to 64"),
     "long name": (echo.function, {"name": "x" * 65}, "must have 1 to 64"),
     "name with line end": (echo.function, {"name": "echo\n"}, "must have 1 to 64"),
 }

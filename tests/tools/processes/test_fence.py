@@ -39,12 +39,12 @@ class FencedWorkspace:
     async def run(self, command: str, **changes: object) -> tuple[int | None, str]:
         """Run a command in the fence with these changes. Return its exit code and output."""
         output = bytearray()
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.outside), "TMPDIR": str(self.guard.folder)}
-        env |= {"PYTHON": sys.executable, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        own = {"OUT": str(self.outside), "CHAIN": str(os.getpid()), "PYTHON": sys.executable}
+        usual = {name: os.environ.get(name, "") for name in ("PATH", "PYTHONPATH")}
         status = await self.guard.run(
             ["bash", "-c", command],
             cwd=self.folder,
-            env={**env, "OUT": str(self.outside), "CHAIN": str(os.getpid())},
+            env={**usual, **own, "HOME": str(self.outside), "TMPDIR": str(self.guard.folder)},
             on_output=output.extend,
             timeout_s=DEADLINE_S,
             fence=Fence(**{**self.fence._asdict(), **changes}),

@@ -30,6 +30,7 @@ class Case(NamedTuple):
     escalations: tuple[str, ...] = ()
 
 
+THREE = ("writes", "network", "signals")
 AUTO, STRICT, OFF = ShellRules("auto"), ShellRules("strict"), ShellRules("off")
 ONLINE_AUTO, ONLINE_STRICT = ShellRules("auto", network=True), ShellRules("strict", network=True)
 CASES = {
@@ -41,13 +42,7 @@ CASES = {
     "strict": Case(STRICT, ALL, OFFLINE, escalations=("network", "outside")),
     "strict, network not to be approved": Case(STRICT, only(*OFFLINE), OFFLINE, escalations=("outside",)),
     "strict with network": Case(ONLINE_STRICT, only(*ONLINE), ONLINE, escalations=("outside",)),
-    "strict without one": Case(
-        STRICT,
-        only("writes", "network", "signals"),
-        ("writes", "network", "signals"),
-        missing=("devices",),
-        escalations=("outside",),
-    ),
+    "strict without one": Case(STRICT, only(*THREE), THREE, missing=("devices",), escalations=("outside",)),
     "strict without all": Case(ONLINE_STRICT, only("network"), missing=ONLINE),
     "off": Case(OFF, ALL),
 }

@@ -13,13 +13,12 @@ from typing import Any, Literal
 import pytest
 import trio
 import trio.testing
-from support.contexts import QueuedGuidance
+from support.contexts import tool_context
 from support.fences import skip_without
 from support.processes import wait_until
 
 from chain.errors import ToolError
 from chain.messages import ToolCall
-from chain.plan import Plan
 from chain.text.escalations import Escalation
 from chain.tools import calling
 from chain.tools.allowances import parse_allowance, rule_for_always
@@ -72,12 +71,9 @@ class Shell:
 
     @property
     def context(self) -> ToolContext:
-        context = ToolContext(
-            self.workspace, Plan(), "call_1", QueuedGuidance(), self.reports.append, approved=self.approved
-        )
-        return dataclasses.replace(
-            context, notice=self.notices.append, verdict=self.verdict, added_directories=self.added, jobs=self.jobs
-        )
+        decision = {"approved": self.approved, "verdict": self.verdict}
+        callbacks = {"report": self.reports.append, "notice": self.notices.append, "jobs": self.jobs}
+        return tool_context(self.workspace, added_directories=self.added, **decision, **callbacks)
 
     async def run(self, command: str, **input: Any) -> str:
         return (await self.output(command, **input)).text
@@ -215,25 +211,23 @@ async def test_sandbox_has_its_own_temporary_folder(shell: Shell) -> None:
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
-    ("input", "reason"),
-    [
-        pytest.param({"command": " \n"}, "The command is empty", id="empty command"),
-        pytest.param({"command": "echo \0"}, "NUL", id="NUL"),
-        pytest.param({"command": "echo \ud800"}, "does not fit its schema", id="half a character"),
-        pytest.param({"timeout_s": 0}, "timeout_s must be more than 0", id="zero timeout"),
-        pytest.param({"timeout_s": 3_601}, "at most 3,600 s, not 3601", id="long timeout"),
-        pytest.param({"workdir": "dogs"}, "There is no dogs; did you mean docs?", id="missing folder"),
-        pytest.param({"workdir": "file"}, "file is not a folder", id="file as folder"),
-        pytest.param({"workdir": ".."}, "must not contain ..", id="parent folder"),
-        pytest.param({"workdir": "/tmp"}, "absolute path", id="absolute path"),
-        pytest.param({"workdir": "out"}, "leads out of the workspace", id="link out of the workspace"),
-        pytest.param({"cwd": "docs"}, "does not fit its schema", id="unknown key"),
-        pytest.param(
-            {"timeout_s": 5, "background": True}, "has no time limit: leave timeout_s out", id="timeout of a job"
-        ),
-    ],
-)
+REFUSED_INPUTS: dict[str, tuple[dict[str, Any], str]] = {
+    "empty command": ({"command": " \n"}, "The command is empty"),
+    "NUL": ({"command": "echo \0"}, "NUL"),
+    "half a character": ({"command": "echo \ud800"}, "does not fit its schema"),
+    "zero timeout": ({"timeout_s": 0}, "timeout_s must be more than 0"),
+    "long timeout": ({"timeout_s": 3_601}, "at most 3,600 s, not 3601"),
+    "missing folder": ({"workdir": "dogs"}, "There is no dogs; did you mean docs?"),
+    "file as folder": ({"workdir": "file"}, "file is not a folder"),
+    "parent folder": ({"workdir": ".."}, "must not contain .."),
+    "absolute path": ({"workdir": "/tmp"}, "absolute path"),
+    "link out of the workspace": ({"workdir": "out"}, "leads out of the workspace"),
+    "unknown key": ({"cwd": "docs"}, "does not fit its schema"),
+    "timeout of a job": ({"timeout_s": 5, "background": True}, "has no time limit: leave timeout_s out"),
+}
+
+
+@pytest.mark.parametrize(("input", "reason"), REFUSED_INPUTS.values(), ids=REFUSED_INPUTS)
 async def test_refused_command_does_not_run(shell: Shell, input: dict[str, Any], reason: str) -> None:
     (shell.workspace / "out").symlink_to("..")
     for attempt in (shell.run, shell.preview):
@@ -343,10 +337,7 @@ GIT_CHANGES = {
     "created": ("echo x > .git/hooks/pre-commit; exit 3", ".git/hooks/pre-commit"),
     "mode changed": ("chmod +x .git/hooks/old", ".git/hooks/old"),
     "removed": ("rm .git/hooks/old", ".git/hooks/old"),
-    "same size and time": (
-        "t=$(stat -c %y .git/config); echo '[x] ' > .git/config; touch -d \"$t\" .git/config",
-        ".git/config",
-    ),
+    "same time": ("t=$(stat -c %y .git/config); echo '[x] ' > .git/config; touch -d \"$t\" .git/config", ".git/config"),
     "four": ("cd .git/hooks && touch a b c d", ".git/hooks/a, .git/hooks/b, .git/hooks/c and 1 more"),
     "target of a link": ("echo x > tracked", ".git/hooks/linked, tracked"),
     "worktree": ("echo x > main/.git/worktrees/docs/commondir", "main/.git/worktrees/docs/commondir"),
