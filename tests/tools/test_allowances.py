@@ -146,16 +146,16 @@ def test_suggested_allowance_covers_one_command(command: str) -> None:
         assert not parse(allowance).covers("shell", command + "x")
 
 
-@pytest.mark.parametrize(
-    ("path", "protected_part", "suggested"),
-    [
-        pytest.param("docs/a.md", "", "edit_file", id="not protected"),
-        pytest.param(".git/config", ".git", "'edit_file(.git/config)'", id="protected"),
-        pytest.param(".git/a*[b]", ".git", "'edit_file(.git/a[*][[]b])'", id="wildcards are escaped"),
-        pytest.param(".git/it's", ".git", "", id="none: a quote cannot be quoted"),
-        pytest.param(".git/a),b", ".git", "", id="none: a list would be split at the comma"),
-    ],
-)
+SUGGESTIONS = {
+    "not protected": ("docs/a.md", "", "edit_file"),
+    "protected": (".git/config", ".git", "'edit_file(.git/config)'"),
+    "wildcards are escaped": (".git/a*[b]", ".git", "'edit_file(.git/a[*][[]b])'"),
+    "none: a quote cannot be quoted": (".git/it's", ".git", ""),
+    "none: a list would be split at the comma": (".git/a),b", ".git", ""),
+}
+
+
+@pytest.mark.parametrize(("path", "protected_part", "suggested"), SUGGESTIONS.values(), ids=SUGGESTIONS)
 def test_suggested_allowance_of_an_edit(path: str, protected_part: str, suggested: str) -> None:
     preview = preview_of(path, only_by_name=protected_part)
     assert narrowest_allowance("edit_file", preview, SUBJECTS) == suggested

@@ -111,14 +111,10 @@ async def test_tool_is_stopped_at_its_time_limit(
     assert result == error_result(f"probe was stopped after {limit:g} s, its time limit; it may have had effects.")
 
 
-@pytest.mark.parametrize(
-    ("extensions", "stopped_after_s", "message"),
-    [
-        pytest.param(0, 3, "after 3 s", id="never extended"),
-        pytest.param(4, 7, "after 3 s", id="extended until second 4"),
-        pytest.param(100, 30, "after 10 times 3 s", id="extended too often"),
-    ],
-)
+EXTENSIONS = {"none": (0, 3, "after 3 s"), "4": (4, 4 + 3, "after 3 s"), "100": (100, 10 * 3, "after 10 times 3 s")}
+
+
+@pytest.mark.parametrize(("extensions", "stopped_after_s", "message"), EXTENSIONS.values(), ids=EXTENSIONS)
 async def test_tool_can_extend_its_limit_tenfold(
     autojump_clock: trio.testing.MockClock, extensions: int, stopped_after_s: float, message: str
 ) -> None:

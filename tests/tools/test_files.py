@@ -61,11 +61,10 @@ def test_each_tool_only_reads() -> None:
     assert all(tool.read_only and not tool.needs_approval for tool in TOOLS)
 
 
-@pytest.mark.parametrize(
-    ("tool", "input"),
-    [(list_files, {}), (read_file, {}), (search_files, {"pattern": "x"})],
-    ids=["list_files", "read_file", "search_files"],
-)
+INPUTS: list[tuple[Any, dict[str, str]]] = [(list_files, {}), (read_file, {}), (search_files, {"pattern": "x"})]
+
+
+@pytest.mark.parametrize(("tool", "input"), INPUTS, ids=[tool.name for tool, _ in INPUTS])
 async def test_each_tool_stays_inside_the_workspace(workspace: Path, tool: Any, input: dict[str, str]) -> None:
     (workspace / "out").symlink_to(workspace.parent / "secret.txt")
     assert "leads out of the workspace" in await refusal_of(workspace, tool, path="out", **input)
@@ -98,17 +97,17 @@ async def test_busy_worker_threads_do_not_block_reading(workspace: Path) -> None
         gate.set()
 
 
-@pytest.mark.parametrize(
-    ("tool", "input", "summary"),
-    [
-        pytest.param(read_file, {"path": "readme.md"}, "3 lines", id="whole file"),
-        pytest.param(read_file, {"path": "readme.md", "limit": 2}, "lines 1 to 2 of 3", id="some lines"),
-        pytest.param(read_file, {"path": "readme.md", "offset": 3}, "line 3 of 3", id="one line"),
-        pytest.param(search_files, {"pattern": "beta"}, "2 matches", id="matches"),
-        pytest.param(search_files, {"pattern": "beta two|Beta"}, "1 match", id="one match"),
-        pytest.param(list_files, {"path": "docs"}, "3 files in 2 folders", id="list"),
-    ],
-)
+SUMMARIES: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "whole file": (read_file, {"path": "readme.md"}, "3 lines"),
+    "some lines": (read_file, {"path": "readme.md", "limit": 2}, "lines 1 to 2 of 3"),
+    "one line": (read_file, {"path": "readme.md", "offset": 3}, "line 3 of 3"),
+    "matches": (search_files, {"pattern": "beta"}, "2 matches"),
+    "one match": (search_files, {"pattern": "beta two|Beta"}, "1 match"),
+    "list": (list_files, {"path": "docs"}, "3 files in 2 folders"),
+}
+
+
+@pytest.mark.parametrize(("tool", "input", "summary"), SUMMARIES.values(), ids=SUMMARIES)
 async def test_summary_says_how_much_was_found(workspace: Path, tool: Any, input: Any, summary: str) -> None:
     assert (await tool.run(tool_context(workspace), input)).summary == (summary,)
 
@@ -427,15 +426,14 @@ ENDLESS = "(a|aa)+$"
 """A pattern that takes years for a line of many a with another end."""
 
 
+REASON_BY_LIMIT = {
+    "SEARCH_S": "(the search took longer than 0.3 s: search a smaller folder): trap/b, trap/c",
+    "FILE_S": "to the end (the pattern takes too long there: make it simpler): trap/b",
+}
+
+
 @pytest.mark.sampled(every=2)
-@pytest.mark.parametrize(
-    ("limit", "reason"),
-    [
-        ("SEARCH_S", "(the search took longer than 0.3 s: search a smaller folder): trap/b, trap/c"),
-        ("FILE_S", "to the end (the pattern takes too long there: make it simpler): trap/b"),
-    ],
-    ids=["of the whole search", "of one file"],
-)
+@pytest.mark.parametrize(("limit", "reason"), REASON_BY_LIMIT.items(), ids=REASON_BY_LIMIT)
 async def test_search_ends_at_its_limit_with_matches(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, limit: str, reason: str
 ) -> None:

@@ -68,10 +68,8 @@ def test_keyword_parameters_are_in_the_schema() -> None:
         """Do something."""
         return ""
 
-    assert double.input_schema["properties"] == {
-        "title": {"type": "string"},
-        "times": {"type": "integer", "default": 2},
-    }
+    title, times = {"type": "string"}, {"type": "integer", "default": 2}
+    assert double.input_schema["properties"] == {"title": title, "times": times}
 
 
 REASON_BY_SIGNATURE = [
