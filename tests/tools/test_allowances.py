@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -22,6 +23,10 @@ SUBJECTS = {"shell": COMMAND_SUBJECT, "write_file": PATHS, "edit_file": PATHS, "
 
 def parse(text: str) -> Allowance:
     return allowances.parse_allowance(text, SUBJECTS)
+
+
+def preview_of(subject: str, **fields: Any) -> Preview:
+    return Preview(text="", subject=subject, digest="", **fields)
 
 
 COVERED_CALLS = {
@@ -111,13 +116,15 @@ def test_allowance_that_cannot_match_is_refused(allowance: str, reason: str) -> 
     assert "\n" not in str(refusal.value)
 
 
-COMMANDS = st.text(min_size=1, max_size=30) | st.text(alphabet="aq(),[]*?'# \n", min_size=1, max_size=12)
+SPECIAL_CHARACTERS = "(),[]*?'# \n"
+"""Characters that mean something in a pattern, a list of allowances or a shell."""
+COMMANDS = st.text(min_size=1, max_size=30) | st.text(f"aq{SPECIAL_CHARACTERS}", min_size=1, max_size=12)
 
 
 @given(COMMANDS.filter(str.strip))
 @example("ls *; pwd")
 def test_answer_always_covers_one_command(command: str) -> None:
-    added = rule_for_always("shell", Preview("", command, "", always="subject"))
+    added = rule_for_always("shell", preview_of(command, always="subject"))
     assert added.covers("shell", command)
     assert not added.covers("shell", command + "x")
 
@@ -129,8 +136,8 @@ def test_answer_always_covers_one_command(command: str) -> None:
 @example("ls *; pwd")
 @example("ls\x1b[8m")
 def test_suggested_allowance_covers_one_command(command: str) -> None:
-    suggested = narrowest_allowance("shell", Preview("", command, "", always="subject"), SUBJECTS)
-    if suggested != "shell":
+    suggested = narrowest_allowance("shell", preview_of(command, always="subject"), SUBJECTS)
+    if suggested != "shell":  # no pattern covers several commands
         assert suggested.isprintable()
         (unquoted,) = shlex.split(suggested)
         allowance, next_name = split_names([f"{unquoted},edit_file"])
@@ -139,24 +146,24 @@ def test_suggested_allowance_covers_one_command(command: str) -> None:
         assert not parse(allowance).covers("shell", command + "x")
 
 
-@pytest.mark.parametrize(
-    ("path", "protected_part", "suggested"),
-    [
-        pytest.param("docs/a.md", "", "edit_file", id="not protected"),
-        pytest.param(".git/config", ".git", "'edit_file(.git/config)'", id="protected"),
-        pytest.param(".git/a*[b]", ".git", "'edit_file(.git/a[*][[]b])'", id="wildcards are escaped"),
-        pytest.param(".git/it's", ".git", "", id="a quote cannot be quoted"),
-        pytest.param(".git/a),b", ".git", "", id="a list would be split at the comma"),
-    ],
-)
+SUGGESTIONS = {
+    "not protected": ("docs/a.md", "", "edit_file"),
+    "protected": (".git/config", ".git", "'edit_file(.git/config)'"),
+    "wildcards are escaped": (".git/a*[b]", ".git", "'edit_file(.git/a[*][[]b])'"),
+    "none: a quote cannot be quoted": (".git/it's", ".git", ""),
+    "none: a list would be split at the comma": (".git/a),b", ".git", ""),
+}
+
+
+@pytest.mark.parametrize(("path", "protected_part", "suggested"), SUGGESTIONS.values(), ids=SUGGESTIONS)
 def test_suggested_allowance_of_an_edit(path: str, protected_part: str, suggested: str) -> None:
-    preview = Preview("", path, "", only_by_name=protected_part)
+    preview = preview_of(path, only_by_name=protected_part)
     assert narrowest_allowance("edit_file", preview, SUBJECTS) == suggested
 
 
 def test_answer_always_covers_edits_of_other_files() -> None:
     for protected_part in ("", ".git"):
-        preview = Preview("", ".git/config", "", only_by_name=protected_part)
+        preview = preview_of(".git/config", only_by_name=protected_part)
         assert rule_for_always("edit_file", preview).covers("edit_file", "other.md")
 
 

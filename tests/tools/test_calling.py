@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -90,7 +91,8 @@ def test_long_text_keeps_its_head_and_tail(text: str, limit: int) -> None:
 # -------------------------------------------------------------------------------------------------------- time limits
 
 
-LIMITS = {"the configured limit": (None, 60.0), "a shorter own limit": (5.0, 5.0), "a longer own limit": (90.0, 90.0)}
+CONFIGURED_S = 60.0
+LIMITS = {"no own limit": (None, CONFIGURED_S), "a shorter own limit": (5.0, 5.0), "a longer own limit": (90.0, 90.0)}
 
 
 @pytest.mark.parametrize(("own_limit", "limit"), LIMITS.values(), ids=LIMITS)
@@ -101,7 +103,7 @@ async def test_tool_is_stopped_at_its_time_limit(
         await trio.sleep(limit - 0.1)
         return "done"
 
-    configured = ToolLimits(timeout_s=60)
+    configured = ToolLimits(timeout_s=CONFIGURED_S)
     assert (await run_body(end_in_time, configured, timeout_s=own_limit)).text == "done"
     start = trio.current_time()
     result = await run_body(trio.sleep_forever, configured, timeout_s=own_limit)
@@ -109,16 +111,12 @@ async def test_tool_is_stopped_at_its_time_limit(
     assert result == error_result(f"probe was stopped after {limit:g} s, its time limit; it may have had effects.")
 
 
-@pytest.mark.parametrize(
-    ("extensions", "seconds", "message"),
-    [
-        pytest.param(0, 3, "after 3 s", id="never extended"),
-        pytest.param(4, 7, "after 3 s", id="extended until second 4"),
-        pytest.param(100, 30, "after 10 times 3 s", id="extended too often"),
-    ],
-)
+EXTENSIONS = {"none": (0, 3, "after 3 s"), "4": (4, 4 + 3, "after 3 s"), "100": (100, 10 * 3, "after 10 times 3 s")}
+
+
+@pytest.mark.parametrize(("extensions", "stopped_after_s", "message"), EXTENSIONS.values(), ids=EXTENSIONS)
 async def test_tool_can_extend_its_limit_tenfold(
-    autojump_clock: trio.testing.MockClock, extensions: int, seconds: float, message: str
+    autojump_clock: trio.testing.MockClock, extensions: int, stopped_after_s: float, message: str
 ) -> None:
     @tool
     async def probe(ctx: ToolContext) -> str:
@@ -130,7 +128,7 @@ async def test_tool_can_extend_its_limit_tenfold(
 
     start = trio.current_time()
     result = await run_tool(probe, ToolLimits(timeout_s=3))
-    assert trio.current_time() - start == seconds
+    assert trio.current_time() - start == stopped_after_s
     assert message in result.text
 
 
@@ -140,11 +138,11 @@ async def test_extending_leaves_a_paused_deadline_paused(autojump_clock: trio.te
     @tool
     async def probe(ctx: ToolContext) -> str:
         """Extend the limit while a question is open."""
-        scope.deadline = math.inf
+        scope.deadline = math.inf  # the question opens
         await trio.sleep(100)
         ctx.extend()
         await trio.sleep(100)
-        scope.deadline = trio.current_time() + 1
+        scope.deadline = trio.current_time() + 1  # the question is answered
         ctx.extend()
         return "done"
 
@@ -154,7 +152,7 @@ async def test_extending_leaves_a_paused_deadline_paused(autojump_clock: trio.te
 # --------------------------------------------------------------------------------------------------------- exceptions
 
 
-class OddToolError(ToolError):
+class ToolErrorWithOddText(ToolError):
     def __str__(self) -> str:
         return OddText("No such thing.")
 
@@ -168,8 +166,8 @@ class ExitWhenPrinted(BaseException):
         raise SystemExit(5)
 
 
-def nested(error: BaseException, levels: int) -> BaseException:
-    for _ in range(levels):
+def deeply_nested(error: BaseException) -> BaseException:
+    for _ in range(5 * sys.getrecursionlimit()):
         error = BaseExceptionGroup("one", [error])
     return error
 
@@ -190,15 +188,11 @@ async def raise_in_cancelled_nursery(error: BaseException) -> None:
         raise error
 
 
-async def raise_after_value_error(error: BaseException) -> None:
-    raise BaseExceptionGroup("some", [ValueError("no"), error])
-
-
 ERRORS: list[tuple[BaseException, str]] = [
     (ToolError("There is no file x."), "There is no file x."),
     (PlanError("There is no task 9."), "There is no task 9."),
     (ExceptionGroup("one", [ToolError("There is no file y.")]), "There is no file y."),
-    (OddToolError(), "No such thing."),
+    (ToolErrorWithOddText(), "No such thing."),
     (ToolError(" "), "The tool failed without an error message."),
     (ToolError("no: " + "x" * 100), f"no: {'x' * 46}\n[4 of 104 characters left out]\n{'x' * 50}"),
     (ValueError("no such column"), "probe failed: ValueError: no such column"),
@@ -206,7 +200,7 @@ ERRORS: list[tuple[BaseException, str]] = [
     (RuntimeError(), "probe failed: RuntimeError"),
     (trio.TooSlowError(), "probe failed: TooSlowError"),
     (ExceptionGroup("a", [ExceptionGroup("b", [OSError("gone")]), ValueError()]), "probe failed: OSError: gone"),
-    (nested(LibraryExit("deep"), 5_000), "probe failed: LibraryExit: deep"),
+    (deeply_nested(LibraryExit("deep")), "probe failed: LibraryExit: deep"),
 ]
 
 
@@ -216,21 +210,28 @@ async def test_exception_becomes_one_sentence(error: BaseException, message: str
     assert await run_body(partial(raise_alone, error), limits) == error_result(message)
 
 
-@pytest.mark.parametrize(
+with_each_base_exception = pytest.mark.parametrize(
     "error",
     [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), LibraryExit(), ExitWhenPrinted()],
     ids=lambda error: type(error).__name__,
 )
-@pytest.mark.parametrize(
-    "raise_it", [raise_alone, raise_in_nursery, raise_in_cancelled_nursery, raise_after_value_error]
-)
+
+
+@with_each_base_exception
+@pytest.mark.parametrize("raise_it", [raise_alone, raise_in_nursery, raise_in_cancelled_nursery])
 async def test_no_exception_ends_the_run(
     error: BaseException, raise_it: Callable[[BaseException], Awaitable[None]]
 ) -> None:
     result = await run_body(partial(raise_it, error))
     assert result.is_error
-    first_error = "ValueError" if raise_it is raise_after_value_error else type(error).__name__
-    assert result.text.startswith(f"probe failed: {first_error}")
+    assert result.text.startswith(f"probe failed: {type(error).__name__}")
+
+
+@with_each_base_exception
+async def test_result_names_the_first_error_of_a_group(error: BaseException) -> None:
+    result = await run_body(partial(raise_alone, BaseExceptionGroup("some", [ValueError("no"), error])))
+    assert result.is_error
+    assert result.text.startswith("probe failed: ValueError")
 
 
 async def test_preview_that_fails_says_why() -> None:

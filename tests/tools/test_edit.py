@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from chain.tools.paths import MAX_WHOLE
 from chain.tools.replace import replace
 from chain.tools.tool import Preview, ToolOutput
 
-TOOLS = write_file, edit_file = edit_tools()
+write_file, edit_file = edit_tools()
 FILE = "docs/a.txt"
 
 
@@ -167,7 +168,7 @@ async def test_agents_of_a_session_share_what_they_read(agent: Agent) -> None:
 
 
 async def test_reading_part_of_a_huge_file_is_insufficient(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_WHOLE", 10)
+    monkeypatch.setattr(files, "MAX_WHOLE", 10)  # FILE is larger
     agent = Agent(workspace)
     await agent.read(limit=1)
     with pytest.raises(ToolError, match="was not read yet"):
@@ -286,7 +287,7 @@ async def test_interrupt_before_the_replacement_keeps_the_file(agent: Agent, mon
 
 async def test_full_disk_changes_nothing(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     before = read_tree_with_inodes(agent.workspace)
     act_before_replacement(monkeypatch, fail)
@@ -313,7 +314,7 @@ async def test_preview_of_a_new_file_creates_nothing(agent: Agent) -> None:
     before = read_tree_with_inodes(agent.workspace)
     preview = await agent.preview(write_file, path="x/y.txt", content="one\n")
     assert preview is not None
-    assert preview.diff == FileDiff("x/y.txt", (Hunk(0, 1, ("+one",)),))
+    assert preview.diff == FileDiff("x/y.txt", (Hunk(old=0, new=1, rows=("+one",)),))
     assert preview.subject == "x/y.txt"
     assert read_tree_with_inodes(agent.workspace) == before
 
@@ -383,14 +384,11 @@ async def test_link_swapped_after_the_preview_is_refused(
 
 async def test_allowance_must_name_protected_files() -> None:
     settings = make_settings(allow="write_file")
-    assert settings.file is not None
-    existing = ["config.yaml", "system.yaml", "rules.yaml"]
+    existing = ["config.yaml", "system.yaml", "rules.yaml"]  # from make_settings; system.yaml says "You are a test."
     protected = [".git/hooks/pre-commit", "AGENTS.md", *existing]
     reads = [ToolCall(f"r{n}", "read_file", {"path": path}) for n, path in enumerate(existing)]
-    writes = [
-        ToolCall(f"w{n}", "write_file", {"path": path, "content": "x"})
-        for n, path in enumerate([*protected, "docs/a.md"])
-    ]
+    written = enumerate([*protected, "docs/a.md"])
+    writes = [ToolCall(f"w{n}", "write_file", {"path": path, "content": "x"}) for n, path in written]
     edit = ToolCall("e1", "edit_file", {"path": "system.yaml", "old_string": "a test", "new_string": "no test"})
     model = RandomModel([Step((*reads, *writes, edit))])
     async with open_session(model, tools=[*files.TOOLS, *tool_groups(settings)["edit"]], settings=settings) as session:

@@ -51,7 +51,6 @@ async def refusal_of(workspace: Path, tool: Any, **input: Any) -> str:
 
 
 def names(rows: list[str]) -> list[str]:
-    """Return the name of the file in each row of a list."""
     return [row.partition(":")[0] for row in rows]
 
 
@@ -62,11 +61,10 @@ def test_each_tool_only_reads() -> None:
     assert all(tool.read_only and not tool.needs_approval for tool in TOOLS)
 
 
-@pytest.mark.parametrize(
-    ("tool", "input"),
-    [(list_files, {}), (read_file, {}), (search_files, {"pattern": "x"})],
-    ids=["list_files", "read_file", "search_files"],
-)
+INPUTS: list[tuple[Any, dict[str, str]]] = [(list_files, {}), (read_file, {}), (search_files, {"pattern": "x"})]
+
+
+@pytest.mark.parametrize(("tool", "input"), INPUTS, ids=[tool.name for tool, _ in INPUTS])
 async def test_each_tool_stays_inside_the_workspace(workspace: Path, tool: Any, input: dict[str, str]) -> None:
     (workspace / "out").symlink_to(workspace.parent / "secret.txt")
     assert "leads out of the workspace" in await refusal_of(workspace, tool, path="out", **input)
@@ -99,17 +97,17 @@ async def test_busy_worker_threads_do_not_block_reading(workspace: Path) -> None
         gate.set()
 
 
-@pytest.mark.parametrize(
-    ("tool", "input", "summary"),
-    [
-        pytest.param(read_file, {"path": "readme.md"}, "3 lines", id="whole file"),
-        pytest.param(read_file, {"path": "readme.md", "limit": 2}, "lines 1 to 2 of 3", id="some lines"),
-        pytest.param(read_file, {"path": "readme.md", "offset": 3}, "line 3 of 3", id="one line"),
-        pytest.param(search_files, {"pattern": "beta"}, "2 matches", id="matches"),
-        pytest.param(search_files, {"pattern": "beta two|Beta"}, "1 match", id="one match"),
-        pytest.param(list_files, {"path": "docs"}, "3 files in 2 folders", id="list"),
-    ],
-)
+SUMMARIES: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "whole file": (read_file, {"path": "readme.md"}, "3 lines"),
+    "some lines": (read_file, {"path": "readme.md", "limit": 2}, "lines 1 to 2 of 3"),
+    "one line": (read_file, {"path": "readme.md", "offset": 3}, "line 3 of 3"),
+    "matches": (search_files, {"pattern": "beta"}, "2 matches"),
+    "one match": (search_files, {"pattern": "beta two|Beta"}, "1 match"),
+    "list": (list_files, {"path": "docs"}, "3 files in 2 folders"),
+}
+
+
+@pytest.mark.parametrize(("tool", "input", "summary"), SUMMARIES.values(), ids=SUMMARIES)
 async def test_summary_says_how_much_was_found(workspace: Path, tool: Any, input: Any, summary: str) -> None:
     assert (await tool.run(tool_context(workspace), input)).summary == (summary,)
 
@@ -166,25 +164,42 @@ async def test_pattern_chooses_files(workspace: Path, pattern: str, count: str, 
     assert names(rows) == matches
 
 
-@pytest.mark.parametrize(
-    ("order", "sorted_names"),
-    [
-        ("largest", ["readme.md", "docs/a.txt", "docs/b.txt", "docs/deep/c.txt", "data.bin"]),
-        ("smallest", ["data.bin", "docs/b.txt", "docs/deep/c.txt", "docs/a.txt", "readme.md"]),
-        ("newest", ["docs/b.txt", "docs/deep/c.txt", "data.bin", "readme.md", "docs/a.txt"]),
-        ("oldest", ["docs/a.txt", "data.bin", "readme.md", "docs/deep/c.txt", "docs/b.txt"]),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-async def test_order_sorts_by_size_or_time(workspace: Path, order: str, sorted_names: list[str]) -> None:
-    times = {"docs/b.txt": 4, "docs/deep/c.txt": 3, "data.bin": 2, "readme.md": 2, "docs/a.txt": 1}
-    for name, time in times.items():
-        os.utime(workspace / name, (time, time))
+CHANGED_AT_S = {"docs/b.txt": 4, "docs/deep/c.txt": 3, "data.bin": 2, "readme.md": 2, "docs/a.txt": 1}
+
+
+@pytest.fixture
+def dated_workspace(workspace: Path) -> Path:
     (workspace / "broken link").symlink_to("gone")
-    _, *rows, _ = await rows_of(workspace, list_files, order=order)
+    for name, seconds in CHANGED_AT_S.items():
+        os.utime(workspace / name, (seconds, seconds))
+    return workspace
+
+
+NAMES_BY_ORDER = {
+    "largest": ["readme.md", "docs/a.txt", "docs/b.txt", "docs/deep/c.txt", "data.bin"],
+    "smallest": ["data.bin", "docs/b.txt", "docs/deep/c.txt", "docs/a.txt", "readme.md"],
+    "newest": ["docs/b.txt", "docs/deep/c.txt", "data.bin", "readme.md", "docs/a.txt"],
+    "oldest": ["docs/a.txt", "data.bin", "readme.md", "docs/deep/c.txt", "docs/b.txt"],
+}
+
+
+@pytest.mark.parametrize(("order", "sorted_names"), NAMES_BY_ORDER.items(), ids=NAMES_BY_ORDER)
+async def test_order_sorts_by_size_or_time(dated_workspace: Path, order: str, sorted_names: list[str]) -> None:
+    _, *rows, _ = await rows_of(dated_workspace, list_files, order=order)
     assert names(rows) == [*sorted_names, "broken link"]
-    dates = [row.rpartition(" changed ")[2] for row in rows if " changed " in row]
-    assert dates == [f"1970-01-01 00:00:0{times[name]} UTC" for name in sorted_names if order in ("newest", "oldest")]
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+async def test_order_by_time_shows_dates(dated_workspace: Path, order: str) -> None:
+    _, *rows, broken_link, _ = await rows_of(dated_workspace, list_files, order=order)
+    for name, row in zip(names(rows), rows, strict=True):
+        assert row.endswith(f" changed 1970-01-01 00:00:0{CHANGED_AT_S[name]} UTC")
+    assert "changed" not in broken_link
+
+
+@pytest.mark.parametrize("order", ["largest", "smallest"])
+async def test_order_by_size_shows_no_dates(dated_workspace: Path, order: str) -> None:
+    assert "changed" not in await result_of(dated_workspace, list_files, order=order)
 
 
 def test_date_outside_the_calendar_is_unknown() -> None:
@@ -218,12 +233,12 @@ async def test_number_of_listed_folders_is_bounded(workspace: Path, monkeypatch:
         (workspace / f"tree/{n}").mkdir(parents=True)
         (workspace / f"tree/{n}/x").touch()
     head, *_, note = await rows_of(workspace, list_files, path="tree")
-    assert head == "tree: 4 files in 5 folders"
+    assert head == "tree: 4 files in 5 folders"  # tree itself is one of the 5, and has no file
     assert "Only the first 5 folders were read" in note
 
 
 async def test_rows_of_files_that_are_not_counted(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_WHOLE", 20)
+    monkeypatch.setattr(files, "MAX_WHOLE", 20)  # readme.md is larger
     os.mkfifo(workspace / "pipe")
     rows = await rows_of(workspace, list_files)
     assert "readme.md: 26 bytes, not counted" in rows
@@ -279,7 +294,7 @@ async def test_read_begins_with_the_counts(workspace: Path, content: bytes, resu
     ("max_whole", "counts"),
     [
         pytest.param(MAX_WHOLE, "10 lines, 10 words, 21 bytes", id="the whole file is read"),
-        pytest.param(20, "21 bytes", id="a larger file is read up to the part"),
+        pytest.param(20, "21 bytes", id="a file above the limit is read up to the part"),
     ],
 )
 async def test_part_of_a_file_says_how_to_continue(
@@ -305,14 +320,14 @@ async def test_long_file_is_cut_at_a_line(workspace: Path) -> None:
     head, *lines = await read(1)
     assert head.endswith("; lines 1 to 240 are shown, read on with offset=241")
     assert lines == [line] * 240
-    head, *lines = await read(11, result_limit=5_000)
+    head, *lines = await read(11, result_limit=5_000)  # one fifth is for remarks
     assert head.endswith("; lines 11 to 50 are shown, read on with offset=51")
     assert lines == [line] * 40
     _, *lines = await read(line_count)
     assert lines == [line]
 
 
-WIDE_LINE = "".join(f"é{n:04}" for n in range(10_000))
+WIDE_LINE = "".join(f"é{n:04}" for n in range(10_000))  # 50,000 characters, twice MAX_SHOWN_FILE and a rest
 WIDE_TEXT = f"a\r\n{WIDE_LINE}\r\nlast\r\n"
 
 
@@ -323,20 +338,23 @@ async def test_long_line_can_be_read_in_parts(
 ) -> None:
     monkeypatch.setattr(files, "MAX_WHOLE", max_whole)
     (workspace / "wide").write_bytes(f"\ufeff{WIDE_TEXT}".encode(codec))
-    text, next_part, calls = "", "offset=1, column=1, limit=9", 0
-    while next_part:
-        numbers = {name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", next_part)}
+    text, places = "", list[str]()
+    next_place = "offset=1, column=1, limit=9"
+    while next_place:
+        places.append(next_place)
+        numbers = {name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", next_place)}
         head, _, body = (await result_of(workspace, read_file, path="wide", **numbers)).partition("\n")
-        _, _, next_part = head.partition("read on with ")
+        _, _, next_place = head.partition("read on with ")
         text += body.removesuffix("… (the rest of this line is not shown)")
-        text += "" if "column" in next_part else "\n"
-        calls += 1
+        text += "" if "column" in next_place else "\n"
     assert text == WIDE_TEXT.replace("\r", "")
-    assert calls == 4
+    assert places[1:] == ["offset=2", "offset=2 and column=24001", "offset=2 and column=48001"]
 
 
 @pytest.mark.parametrize("max_whole", [MAX_WHOLE, 1_000], ids=["read whole", "read in part"])
-@pytest.mark.parametrize(("line", "column"), [(2, len(WIDE_LINE) + 3), (4, 2)], ids=["after the line", "after the end"])
+@pytest.mark.parametrize(
+    ("line", "column"), [(2, len(f"{WIDE_LINE}\r\n") + 1), (4, 2)], ids=["after the line end", "after the last line"]
+)
 async def test_column_that_does_not_exist_is_refused(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, max_whole: int, line: int, column: int
 ) -> None:
@@ -350,7 +368,7 @@ async def test_column_that_does_not_exist_is_refused(
 
 
 async def test_search_returns_rows_and_counts(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_WHOLE", 20)
+    monkeypatch.setattr(files, "MAX_WHOLE", 20)  # readme.md is larger
     os.mkfifo(workspace / "pipe")
     assert await rows_of(workspace, search_files, pattern="(?i)beta") == [
         "docs/a.txt:2: beta gamma",
@@ -385,7 +403,7 @@ async def test_long_matching_line_is_shortened(workspace: Path) -> None:
 
 
 async def test_search_follows_no_swapped_folder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "BATCH", 2)
+    monkeypatch.setattr(files, "BATCH", 2)  # the first two files of five are searched before the swap
     (workspace.parent / "trap").mkdir()
     for name in ("a.txt", "b.txt", "c.txt"):
         (workspace.parent / "trap" / name).write_text("outside\n")
@@ -408,15 +426,14 @@ ENDLESS = "(a|aa)+$"
 """A pattern that takes years for a line of many a with another end."""
 
 
+REASON_BY_LIMIT = {
+    "SEARCH_S": "(the search took longer than 0.3 s: search a smaller folder): trap/b, trap/c",
+    "FILE_S": "to the end (the pattern takes too long there: make it simpler): trap/b",
+}
+
+
 @pytest.mark.sampled(every=2)
-@pytest.mark.parametrize(
-    ("limit", "reason"),
-    [
-        ("SEARCH_S", "(the search took longer than 0.3 s: search a smaller folder): trap/b, trap/c"),
-        ("FILE_S", "to the end (the pattern takes too long there: make it simpler): trap/b"),
-    ],
-    ids=["of the whole search", "of one file"],
-)
+@pytest.mark.parametrize(("limit", "reason"), REASON_BY_LIMIT.items(), ids=REASON_BY_LIMIT)
 async def test_search_ends_at_its_limit_with_matches(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, limit: str, reason: str
 ) -> None:
@@ -443,7 +460,7 @@ async def test_search_ends_at_its_limit_with_matches(
 
 
 async def test_cancelled_search_is_abandoned(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FILE_S", 1000.0)
+    monkeypatch.setattr(files, "FILE_S", 1000.0)  # so only the cancellation can end the search
     (workspace / "trap").write_text("a" * 60 + "b\n")
     with trio.move_on_after(0.1) as scope:
         await result_of(workspace, search_files, pattern=ENDLESS, path="trap")

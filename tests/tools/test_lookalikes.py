@@ -10,7 +10,7 @@ ESCAPED = {
     "one Cyrillic letter": ("rm \u0456ndex", "rm \\u0456ndex"),
     "a word of Cyrillic lookalikes": ("\u0441\u043e\u0440", "\\u0441\\u043e\\u0440"),
     "an address": ("https://p\u0430ypal.com/", "https://p\\u0430ypal.com/"),
-    "a Latin letter at the end": ("\u0441\u043e\u0440\xe9", "\\u0441\\u043e\\u0440\xe9"),
+    "Cyrillic lookalikes and a Latin letter": ("\u0441\u043e\u0440\xe9", "\\u0441\\u043e\\u0440\xe9"),
     "quotes": ("echo \u201cx; rm *\u201d \u2018y\u2019", "echo \\u201cx; rm *\\u201d \\u2018y\\u2019"),
     "dashes and a slash": ("ls \u2014a \u2013a etc\u2215x", "ls \\u2014a \\u2013a etc\\u2215x"),
     "wide letters": ("\uff52\uff4d x\uff03", "\\uff52\\uff4d x\\uff03"),
@@ -22,7 +22,7 @@ READABLE = [
     "Überprüfung naïve Łódź ß",
     "日本語file 한국어 สวัสดี שלום",
     "echo 🎉 ✓ →",
-    "echo \\u0456",
+    "echo \\u0456",  # a backslash sequence that was typed
 ]
 
 

@@ -113,8 +113,9 @@ def test_long_file_is_cut_after_a_line(workspace: Path) -> None:
 
 def test_long_line_is_cut(workspace: Path) -> None:
     (workspace / "wide").write_text("x" * 50_000)
+    next_column = MAX_ATTACHED_CHARS + 1
     assert texts(attach(workspace, "@wide")) == [
-        "[File wide, 1 line; its beginning is here, and the rest can be read from column 20001 on]\n"
+        f"[File wide, 1 line; its beginning is here, and the rest can be read from column {next_column} on]\n"
         + "x" * MAX_ATTACHED_CHARS
     ]
 
@@ -141,7 +142,7 @@ def test_unreadable_file_is_left_out(workspace: Path) -> None:
     (workspace / "data").write_bytes(b"a\0b")
     os.mkfifo(workspace / "pipe")
     with (workspace / "huge").open("wb") as file:
-        file.truncate(80_000_000)
+        file.truncate(80_000_000)  # more than MAX_WHOLE
     with socket.socket(socket.AF_UNIX) as listener:
         bind(listener, workspace / "socket")
         attachments = attach(workspace, "@data @pipe @huge @socket @a.txt")
@@ -183,7 +184,7 @@ def test_name_with_an_escape_sequence_is_sanitized(workspace: Path) -> None:
 
 
 def test_hanging_disk_blocks_nothing(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named_files, "run_with_timeout", lambda work, timeout: False)
+    monkeypatch.setattr(named_files, "run_with_timeout", lambda work, timeout: False)  # not finished in time
     note = "without its files: their disk does not respond"
     assert attach(workspace, "@a.txt", "no file") == Attachments(notes={"L1": note})
 
@@ -205,13 +206,13 @@ def test_image_is_recognised_by_its_content(workspace: Path, media_type: str, co
     assert image == Image(media_type, digest(content), "picture.txt")
     assert isinstance(image, Image)
     assert b64decode(image.data) == content
-    assert not known_files.digests
+    assert not known_files.digests, "an attached image counted as a text that was read"
 
 
 def test_images_with_one_name_are_both_attached(workspace: Path) -> None:
     one, other = (image_of("shot.png", PNG + end) for end in (b"1", b"2"))
     assert one is not None
     assert other is not None
-    lines = [LineContent("L1", "look", (one,)), LineContent("L2", "and this", (other, one))]
+    lines = [LineContent("L1", "look", (one,)), LineContent("L2", "and this", (other, one))]  # one is attached once
     attachments = read_named_files(workspace, KnownFileVersions(), lines)
     assert [block for block in attachments.blocks if isinstance(block, Image)] == [one, other]

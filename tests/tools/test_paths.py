@@ -45,7 +45,7 @@ REASON_BY_PATH = [
     ("dosc/a.txt", "There is no dosc/a.txt; did you mean docs/a.txt?"),
     ("docs/quite-another", "There is no docs/quite-another."),
     ("docs/gr??e.txt", "There is no docs/gr??e.txt."),  # its name on the disk cannot be shown
-    ("docs/tab\t.txt", "There is no docs/tab?.txt."),
+    ("docs/tab\t.txt", "There is no docs/tab?.txt."),  # the tab is shown as ?, but a file has a real ? there
     ("docs/tab.txt", "did you mean docs/tab?.txt?"),
 ]
 

@@ -27,22 +27,27 @@ from chain.tools.protected import Protected, changed_files, is_in
 from chain.tools.tool import ToolOutput
 
 REFUSED = [
-    *(".venv/bin/python", ".venv/lib/new.pth", "src/json.py", "src/chain_mod/__init__.py"),
-    *("state/chain/trusted", "home/config.yaml", "named/own.yaml"),
-    *("srv/server.py", "srv/helper.py", "srv/lib/deep.py", "node_modules/.bin/tool", "node_modules/tool/index.js"),
+    *(".venv/bin/python", ".venv/lib/new.pth", "src/json.py", "src/chain_mod/__init__.py"),  # code of this program
+    *("state/chain/trusted", "home/config.yaml", "named/own.yaml"),  # settings that chain trusts
+    *("srv/server.py", "srv/helper.py", "srv/lib/deep.py"),  # code of the server w
+    *("node_modules/.bin/tool", "node_modules/tool/index.js"),  # code of the server n
 ]
 """Files that a command in the sandbox cannot write."""
 REPORTED = [
+    # Named by the configuration.
     *("named/system.yaml", "named/compaction.yaml", "named/handler.yaml", "named/rules.yaml", "named/agent.yaml"),
-    *("named/of-agent.yaml", "NOTES.md", "AGENTS.md", "docs/claude.md", "docs/guide.md", "docs/.mcp.json"),
-    *("config.yaml", "docs/AGENTS.md", "hooks.d/pre-commit", "tracked.sh", "shared.cfg", "more.cfg"),
+    *("named/of-agent.yaml", "NOTES.md"),
+    # Read in any workspace.
+    *("config.yaml", "AGENTS.md", "docs/AGENTS.md", "docs/claude.md", "docs/guide.md", "docs/.mcp.json"),
+    # Used by git: in a repository, named by its configuration, in a submodule, a bare repository and a worktree.
     *(".git/config", ".git/hooks/pre-commit", ".git/hooks/linked", "nested/.git/hooks/new", "nested/.git/config"),
-    *(".git/modules/libs/sub/config", ".git/modules/libs/sub/hooks/post-checkout", "bare/hooks/update", "tree/.git"),
-    "main/.git/worktrees/tree/config.worktree",
+    *("hooks.d/pre-commit", "tracked.sh", "shared.cfg", "more.cfg"),
+    *(".git/modules/libs/sub/config", ".git/modules/libs/sub/hooks/post-checkout", "bare/hooks/update"),
+    *("tree/.git", "main/.git/worktrees/tree/config.worktree"),
 ]
 """Files whose change by a command is reported."""
 FREE = ["README.md", "docs/other.md", "src/chain_mod2.txt", "nested/file", ".git/index", "srv.txt", "objects/HEAD"]
-"""Files that a command may change without a report."""
+"""Files that a command may change without a report. They resemble protected ones, or are next to them."""
 NEW = {".venv/lib/new.pth", "src/json.py", "nested/.git/hooks/new", "docs/AGENTS.md", "objects/HEAD"}
 """Those of the files above that do not exist yet."""
 
@@ -101,6 +106,7 @@ mcp: {w: {command: python3, args: [srv/server.py]}, n: {command: ../node_modules
     environ = {"XDG_CONFIG_HOME": str(work / "no"), "XDG_STATE_HOME": str(work / "state")}
     settings = load_settings(config=work / "named/own.yaml", environ=environ, cwd=work)
     protected = shell_rules(settings).protected
+    # A session also trusts the folder of the user's settings.
     return dataclasses.replace(protected, trusted=(*protected.trusted, work / "home"))
 
 
@@ -136,14 +142,14 @@ def unlimited_inspection(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_sandbox_refuses_or_reports_writes_to_protected_files(guard: Guard, work: Path) -> None:
     written, reported = await write_by_command(guard, work, "auto", [*REFUSED, *REPORTED, *FREE])
     assert written == [*REPORTED, *FREE]
-    assert reported == {*REPORTED, "CLAUDE.md"}
+    assert reported == {*REPORTED, "CLAUDE.md"}  # a link to a changed file
 
 
 @pytest.mark.usefixtures("unlimited_inspection")
 async def test_writes_to_protected_files_without_sandbox_are_reported(guard: Guard, work: Path) -> None:
     written, reported = await write_by_command(guard, work, "off", [*REFUSED, *REPORTED])
     assert written == [*REFUSED, *REPORTED]
-    assert reported == {*written, "CLAUDE.md"}
+    assert reported == {*written, "CLAUDE.md"}  # a link to a changed file
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
@@ -173,41 +179,42 @@ def test_allowance_must_name_each_protected_file(work: Path, by_link: bool) -> N
     paths = sample_in_short_run(list(REQUIRED_NAMES))
     names = {}
     for n, path in enumerate(paths):
-        link = f"docs/{n}"
+        written_path = path
         if by_link:
-            (work / link).symlink_to(work / path)
+            written_path = f"docs/{n}"
+            (work / written_path).symlink_to(work / path)
         real_parts = (work / path).resolve().relative_to(work).parts
-        names[path] = protected.required_name(work, real_parts, link if by_link else path)
+        names[path] = protected.required_name(work, real_parts, written_path)
     assert names == {path: REQUIRED_NAMES[path] for path in paths}
 
 
-NAME_BY_NEW_FILE = {
-    "a.git/config": "",
-    "sub/config.yaml": "",
-    ".GIT/hooks/pre-commit": ".GIT",
-    "sub/Agents.MD": "Agents.MD",
-    "new/.mcp.json": ".mcp.json",
-    "src/new/module.py": "module.py",
-    "objects/new": "",
-    "": "",
+NAMES_OF_NEW_FILES = {
+    "another suffix .git": ("a.git/config", ""),
+    "config.yaml not at the top": ("sub/config.yaml", ""),
+    ".git in other case": (".GIT/hooks/pre-commit", ".GIT"),
+    "instructions in other case": ("sub/Agents.MD", "Agents.MD"),
+    "servers of a new folder": ("new/.mcp.json", ".mcp.json"),
+    "module in the search path": ("src/new/module.py", "module.py"),
+    "incomplete repository": ("objects/new", ""),
+    "the workspace itself": ("", ""),
 }
 
 
-@pytest.mark.parametrize(("path", "required_name"), NAME_BY_NEW_FILE.items())
+@pytest.mark.parametrize(("path", "required_name"), NAMES_OF_NEW_FILES.values(), ids=NAMES_OF_NEW_FILES)
 def test_new_protected_file_must_be_named(work: Path, path: str, required_name: str) -> None:
     assert Protected().required_name(work, Path(path).parts, path) == required_name
 
 
-NAME_BY_REPOSITORY = {
-    "sub/config sub/HEAD sub/objects/keep sub/refs/keep": "sub",
-    "sub/objects/keep sub/refs/keep sub/config sub/HEAD": "sub",
-    "config refs/keep objects/keep head": "head",
-    "a/b/config a/b/HEAD a/b/commondir": "b",
+NEW_REPOSITORIES = {
+    "folder refs last": ("sub/config sub/HEAD sub/objects/keep sub/refs/keep", "sub"),
+    "HEAD last": ("sub/objects/keep sub/refs/keep sub/config sub/HEAD", "sub"),
+    "the workspace, HEAD in other case": ("config refs/keep objects/keep head", "head"),
+    "with commondir": ("a/b/config a/b/HEAD a/b/commondir", "b"),
 }
 """Files that are written in this order, and the name that is required for the last one."""
 
 
-@pytest.mark.parametrize(("paths", "required_name"), NAME_BY_REPOSITORY.items())
+@pytest.mark.parametrize(("paths", "required_name"), NEW_REPOSITORIES.values(), ids=NEW_REPOSITORIES)
 def test_file_that_completes_a_repository_must_be_named(tmp_path: Path, paths: str, required_name: str) -> None:
     root, protected = tmp_path.resolve(), Protected()
     *first_files, last_file = paths.split()
@@ -219,17 +226,22 @@ def test_file_that_completes_a_repository_must_be_named(tmp_path: Path, paths: s
 
 IN_WORKSPACE, ELSEWHERE = True, False
 SERVERS = [
+    # A program that loads code from the workspace, where people also work: code, packages, and the files at the top.
     ("python3 server.py", IN_WORKSPACE, "server.py helper.py json.py pkg/m.py .venv/bin/python", "docs/a.md"),
     ("python3 -m srv.main", IN_WORKSPACE, "srv.py srv/main.py helper.py pkg/m.py json.py", "docs/a.md"),
+    # A script: its folder.
     ("python3 srv/main.py", ELSEWHERE, "srv/main.py srv/new.py srv/sub/x.py", "helper.py pkg/m.py"),
     ("./srv/main.py --db data.db", IN_WORKSPACE, "srv/main.py srv/x.py", "pkg/m.py docs/a.md"),
+    # A program in a virtual environment: the environment.
     (".venv/bin/python server.py", ELSEWHERE, ".venv/lib/x.pth server.py", "docs/a.md"),
     ("myenv/bin/tool", ELSEWHERE, "myenv/lib/x.pth myenv/bin/tool", "helper.py"),
+    # A runner of packages: what it finds where it starts. Its arguments are data.
     ("npx -y @scope/tool", IN_WORKSPACE, "node_modules/x package.json node_modules/.bin/tool", "docs/a.md pkg/m.py"),
     ("npx -y @scope/tool", ELSEWHERE, "", "node_modules/x package.json new.py"),
     ("npx -y @scope/files WORKSPACE", ELSEWHERE, "", "package.json docs/a.md new.py"),
     ("uvx mcp-server-git --repository .", IN_WORKSPACE, "", "package.json docs/a.md new.py"),
     ("uvx sqlite --db-path data.db", IN_WORKSPACE, "", "data.db new.py"),
+    # The working directory in an option or a shell command, and a folder in another argument.
     ("uv --directory WORKSPACE run srv", ELSEWHERE, "package.json new.py .venv/x", "docs/a.md"),
     ("sh -c 'cd srv && exec node main.js'", IN_WORKSPACE, "helper.py new.js srv/main.py", "docs/a.md"),
     ("sh -c 'exec srv/main.py'", ELSEWHERE, "srv/main.py srv/new", "helper.py"),
@@ -247,15 +259,15 @@ def test_the_target_of_a_linked_module_is_protected(tmp_path: Path, monkeypatch:
     linked.__file__ = str(tmp_path / "linking/linked.py")
     for module in (package, linked):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    kept = Protected().refused_places([tmp_path]).places
-    assert {str(tmp_path / "linking"), str(tmp_path / "elsewhere.py")} <= kept
+    places = Protected().refused_places([tmp_path]).places
+    assert {str(tmp_path / "linking"), str(tmp_path / "elsewhere.py")} <= places
 
 
 @pytest.mark.parametrize(
-    ("command", "in_workspace", "code", "other_files"), SERVERS, ids=[command for command, *_ in SERVERS]
+    ("command", "starts_in_workspace", "code", "other_files"), SERVERS, ids=[command for command, *_ in SERVERS]
 )
 def test_code_of_servers_is_protected(
-    tmp_path: Path, command: str, in_workspace: bool, code: str, other_files: str
+    tmp_path: Path, command: str, starts_in_workspace: bool, code: str, other_files: str
 ) -> None:
     root = tmp_path.resolve()
     for path in (
@@ -263,9 +275,8 @@ def test_code_of_servers_is_protected(
         *("data.db", "myenv/bin/tool", "myenv/pyvenv.cfg", ".venv/bin/python", "node_modules/.bin/tool"),
     ):
         write(root, path)
-    (root / "link").symlink_to("docs")
     argv = command.replace("WORKSPACE", str(root)).split()
-    launch = Launch(tuple(argv), {}, root if in_workspace else None)
+    launch = Launch(tuple(argv), env={}, cwd=root if starts_in_workspace else None)
     refused = Protected(servers=(launch,)).refused_places([root])
 
     def is_protected(path: str) -> bool:
@@ -308,7 +319,7 @@ def test_known_repository_is_checked_again(tmp_path: Path, monkeypatch: pytest.M
     write(tmp_path, "sub/.git/hooks/old")
     protected = Protected()
     before = protected.snapshot(tmp_path, tmp_path, is_fenced=True)
-    monkeypatch.setattr("chain.tools.protected.MAX_FOLDERS", 0)
+    monkeypatch.setattr("chain.tools.protected.MAX_FOLDERS", 0)  # so a search would not find sub/.git
     write(tmp_path, "sub/.git/hooks/new")
     after = protected.snapshot(tmp_path, tmp_path, before, is_fenced=True)
     assert changed_files(before, after) == [str(tmp_path / "sub/.git/hooks/new")]

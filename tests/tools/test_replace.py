@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support.examples import sample_in_short_run
+from support.processes import NOBODY
 
 from chain.tools import paths
 from chain.tools import replace as replace_module
@@ -68,11 +68,11 @@ def replace(
 
 
 class Killed(BaseException):
-    """The end of a killed process, which does not clean up either."""
+    """The end of a killed process. All later system calls raise it too, so nothing is cleaned up."""
 
 
 Call = tuple[str, int]
-"""A system call: its name, and its number among the calls of this name."""
+"""A system call: its name, and its number, from 0, among the calls of this name."""
 
 
 class FailingSystem:
@@ -87,7 +87,8 @@ class FailingSystem:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(os, name)
-        if not callable(function) or isinstance(function, type | ModuleType) or name in ("fspath", "fsencode"):
+        is_system_call = callable(function) and not isinstance(function, type | ModuleType)
+        if not is_system_call or name in ("fspath", "fsencode"):  # these two only convert paths
             return function
 
         def call(*args: Any, **options: Any) -> Any:
@@ -117,12 +118,10 @@ CALLS = [(path, call) for path in PATHS for call in calls_of(path)]
 CALL_IDS = [f"{path} {name} {number}" for path, (name, number) in CALLS]
 
 
-@pytest.mark.sampled(every=4)
-@pytest.mark.parametrize(
-    ("path", "call"), sample_in_short_run(CALLS, every=5), ids=sample_in_short_run(CALL_IDS, every=5)
-)
+@pytest.mark.sampled(every=18)
+@pytest.mark.parametrize(("path", "call"), CALLS, ids=CALL_IDS)
 def test_failed_call_leaves_old_or_new_file(root: Path, path: str, call: Call) -> None:
-    name, _number = call
+    failing_name, _number = call
     before, descriptors = read_tree(root), count_descriptors()
     try:
         replace(root, path, system=FailingSystem(call))
@@ -130,8 +129,9 @@ def test_failed_call_leaves_old_or_new_file(root: Path, path: str, call: Call) -
         assert read_tree(root) == before
     else:
         assert (root / path).read_bytes() == NEW
-        assert name == "unlink" or not [*root.rglob(".chain-*")]
-    if name != "close":
+        if failing_name != "unlink":  # it removes the temporary file
+            assert not [*root.rglob(".chain-*")]
+    if failing_name != "close":  # then the folder that was opened just before stays open
         assert count_descriptors() == descriptors
 
 
@@ -142,7 +142,7 @@ def test_kill_leaves_old_or_new_file(root: Path, path: str, call: Call) -> None:
         replace(root, path, system=FailingSystem(call, is_kill=True))
     after = without_temporary_files(read_tree(root))
     mode, content = after.pop(path, (0, b""))
-    old_mode, old_content = before.pop(path, (mode, b""))
+    old_mode, old_content = before.pop(path, (mode, b""))  # a new file has no old mode
     assert mode == old_mode
     assert content in (old_content, NEW)
     for created_folder in ("other", "other/deep"):
@@ -181,12 +181,15 @@ def test_new_file_has_usual_mode_and_folders(root: Path) -> None:
 
 
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+ACL_VERSION, OWNER, USER, GROUP, MASK, OTHERS, NO_ID = 2, 1, 2, 4, 16, 32, -1
+READ_WRITE = 6
 
 
 def access_list(group: int, mask: int) -> bytes:
     """Return the rights of the owner, one user, the group, the mask and others in the format of Linux."""
-    entries = (1, 6, -1), (2, 6, 65534), (4, group, -1), (16, mask, -1), (32, 0, -1)
-    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    owner, nobody = (OWNER, READ_WRITE, NO_ID), (USER, READ_WRITE, NOBODY)
+    entries = owner, nobody, (GROUP, group, NO_ID), (MASK, mask, NO_ID), (OTHERS, 0, NO_ID)
+    return struct.pack("<I", ACL_VERSION) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
 
 
 def attributes(path: Path) -> dict[str, bytes]:
@@ -202,7 +205,7 @@ def set_attribute(path: Path, name: str, value: bytes) -> None:
 
 def test_access_list_and_user_attributes_are_kept(root: Path) -> None:
     file = root / FILE
-    set_attribute(file, ACCESS, access_list(group=0, mask=6))
+    set_attribute(file, ACCESS, access_list(group=0, mask=READ_WRITE))
     set_attribute(file, "user.origin", b"here")
     before = attributes(file), file.stat().st_mode
     replace(root, FILE)
@@ -212,7 +215,7 @@ def test_access_list_and_user_attributes_are_kept(root: Path) -> None:
 
 def test_only_new_files_inherit_the_access_list(root: Path) -> None:
     """The default list of a folder could give users access that the old file denied."""
-    set_attribute(root / "docs", DEFAULT, access_list(group=6, mask=6))
+    set_attribute(root / "docs", DEFAULT, access_list(group=READ_WRITE, mask=READ_WRITE))
     replace(root, FILE)
     assert attributes(root / FILE) == {}
     replace(root, NEW_FILE)
@@ -229,12 +232,13 @@ def test_owner_is_kept(root: Path) -> None:
 
 
 def test_file_system_without_hard_links_works(root: Path) -> None:
-    replace(root, NEW_FILE, system=FailingSystem(("link", 0), errno.EPERM))
+    replace(root, NEW_FILE, system=FailingSystem(failing=("link", 0), error=errno.EPERM))
     assert (root / NEW_FILE).read_bytes() == NEW
     assert read_tree(root).keys() == {"docs", FILE, NEW_FILE}
 
 
 def swap_folder(root: Path, *, is_link: bool) -> None:
+    """Move the folder of ``FILE`` away, and put another one, or a link to one outside, in its place."""
     (root / "docs").rename(root / "moved")
     other = root.parent / "trap" if is_link else root / "docs"
     other.mkdir()

@@ -68,10 +68,8 @@ def test_keyword_parameters_are_in_the_schema() -> None:
         """Do something."""
         return ""
 
-    assert double.input_schema["properties"] == {
-        "title": {"type": "string"},
-        "times": {"type": "integer", "default": 2},
-    }
+    title, times = {"type": "string"}, {"type": "integer", "default": 2}
+    assert double.input_schema["properties"] == {"title": title, "times": times}
 
 
 REASON_BY_SIGNATURE = [
@@ -103,11 +101,7 @@ UNUSABLE_FIELDS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "NaN as timeout": (echo.function, {"timeout_s": float("nan")}, "not nan"),
     "text as timeout": (echo.function, {"timeout_s": "5"}, "not '5'"),
     "bool as timeout": (echo.function, {"timeout_s": True}, "not True"),
-    "spaced name": (
-        echo.function,
-        {"name": "read file"},
-        "echo cannot be a tool: its name 'read file' must have 1 to 64",
-    ),
+    "two words": (echo.function, {"name": "a b"}, "echo cannot be a tool: its name 'a b' must have 1 to 64"),
     "long name": (echo.function, {"name": "x" * 65}, "must have 1 to 64"),
     "name with line end": (echo.function, {"name": "echo\n"}, "must have 1 to 64"),
 }
@@ -157,6 +151,7 @@ TOOLS_WITH_PLAIN_TYPES = [
     *map(tool_with, (str, int, float, bool, list[str], ORDER)),
     *(tool_with(str, "x"), tool_with(int, 1), tool_with(bool, True), tool_with(float, 0.5), tool_with(ORDER, "up")),
 ]
+# A default may be of another type than its parameter.
 TOOLS_WITH_OTHER_TYPES = [
     *map(tool_with, (Literal["one"], Literal["one", 1], int | str, list[int], Any)),
     *(tool_with(int, True), tool_with(float, 1), tool_with(str, None), tool_with(list[str], ["x"])),
@@ -346,7 +341,7 @@ async def test_plan_tools_change_and_render_the_plan() -> None:
         "The plan now has 2 tasks.\n[ ] 1. a\n[ ] 2. b\n0 done, 0 failed, 2 pending"
     )
     assert await use("clear") == "The plan is cleared, 2 tasks removed.\nThe plan is empty."
-    assert agents == ["main"] * 7, "each change names the agent that made it"
+    assert agents == ["main"] * 7, "each of the seven changes names the agent that made it"
 
 
 def test_only_the_plan_list_is_read_only() -> None:

@@ -16,6 +16,7 @@ TOKEN PASSWORD PGPASSWORD MYSQL_PWD DB_PASS GITHUB_PAT SECRET_KEY_BASE API_KEY A
 AWS_ACCESS_KEY_ID SSHPASS GPG_PASSPHRASE RESTIC_PASSWORD2 KEY_1 PASSWD GOOGLE_APPLICATION_CREDENTIALS CLIENT_SECRETS
 VAULT-TOKEN npm_config__auth DOCKER_AUTH_CONFIG MY_CREDS TF_TOKEN_app_io API_KEYS GITHUB_TOKENS apiTokens KEYS MONKEYS
 """
+"""Also ``MONKEYS``: a word may end with KEYS, as in ``APIKEYS``."""
 
 PLAIN_NAMES = """
 PATH HOME PWD OLDPWD KEYBOARD KEYMAP TOKENIZERS_PARALLELISM MAX_TOKENS MAX_OUTPUT_TOKENS COMPAT PATTERN PASSENGER
@@ -93,9 +94,9 @@ OWN = os.path.realpath(f"{sys.base_prefix}/lib")
     ("library_path", "expected"),
     [
         pytest.param(f":{OWN}:.:lib:OTHER:", OWN, id="own, relative, other"),
-        pytest.param(f"{OWN}/../../OTHER/lib", None, id="through own"),
+        pytest.param(f"{OWN}/../../OTHER/lib", None, id="another through own"),
         pytest.param("", None, id="empty"),
-        pytest.param(f"OTHER/link:{OWN}/x:{OWN}64", f"{OWN}:{OWN}/x:{OWN}64", id="link to own, in own, similar name"),
+        pytest.param(f"OTHER/link:{OWN}/x:{OWN}64", f"{OWN}:{OWN}/x:{OWN}64", id="link to own, in own, lib64"),
     ],
 )
 def test_own_programs_load_only_own_libraries(

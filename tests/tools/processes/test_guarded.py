@@ -22,6 +22,13 @@ from chain.errors import ToolError
 from chain.tools.processes import guarded, keeper
 from chain.tools.processes.guarded import ExitStatus, Guard
 
+PARENT_OF_KEEPER = "cut -d ' ' -f 4 /proc/$PPID/stat"
+"""A command that prints the pid of the guard. The parent of a command, ``$PPID``, is its keeper."""
+
+
+def ignore(chunk: bytes) -> None:
+    """Drop a chunk of output."""
+
 
 class Commands:
     """Commands of one test, all of whose processes are marked."""
@@ -31,7 +38,7 @@ class Commands:
         self.folder = folder
         self.mark = uuid.uuid4().hex
 
-    async def run(self, command: str, on_output: Callable[[bytes], None] = len, **more: Any) -> ExitStatus:
+    async def run(self, command: str, on_output: Callable[[bytes], None] = ignore, **more: Any) -> ExitStatus:
         env = {"PATH": os.environ["PATH"], "MARK": self.mark, **more.pop("env", {})}
         more.setdefault("timeout_s", DEADLINE_S)
         return await self.guard.run(["bash", "-c", command], cwd=self.folder, env=env, on_output=on_output, **more)
@@ -42,7 +49,7 @@ class Commands:
         return os.fsdecode(bytes(output))
 
     async def guard_pid(self) -> int:
-        return int(await self.output("cut -d ' ' -f 4 /proc/$PPID/stat"))
+        return int(await self.output(PARENT_OF_KEEPER))
 
     async def write_go(self) -> None:
         """Write a line into the pipe ``go``, for which a command waits."""
@@ -101,7 +108,7 @@ async def test_command_starts_in_a_clean_state(commands: Commands, is_fenced: bo
         os.umask(old_mask)
     *rows, blocked_signals, ignored_signals = output.splitlines()
     assert rows == [str(commands.folder), "MINE=x\udcffy", "0027", "/dev/null"]
-    settable = sum(1 << number - 1 for number in signal.valid_signals())  # the others are the C library's own
+    settable = sum(1 << number - 1 for number in signal.valid_signals())  # a bit each; the others are the C library's
     assert int(blocked_signals, 16) & settable == 0
     assert int(ignored_signals, 16) & settable == 0
 
@@ -112,27 +119,28 @@ async def test_long_command_is_accepted(commands: Commands) -> None:
 
 
 async def test_large_environment_is_accepted(commands: Commands) -> None:
-    assert len(await commands.output("env", env={f"V{n}": "y" * 10_000 for n in range(60)})) > 600_000
+    env = {f"V{n}": "y" * 10_000 for n in range(60)}
+    assert len(await commands.output("env", env=env)) > len(env) * 10_000
+
+
+UNSTARTABLE_PROGRAMS = {
+    "no such program": (["/no/such/program"], "No such file or directory"),
+    "too long": (["bash", "-c", "x" * 200_000], "Argument list too long"),
+    "NUL": (["bash", "-c", "\0"], "null"),
+}
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize(
-    ("argv", "reason"),
-    [
-        pytest.param(["/no/such/program"], "No such file or directory", id="no such program"),
-        pytest.param(["bash", "-c", "x" * 200_000], "Argument list too long", id="too long"),
-        pytest.param(["bash", "-c", "\0"], "null", id="NUL"),
-    ],
-)
+@pytest.mark.parametrize(("argv", "reason"), UNSTARTABLE_PROGRAMS.values(), ids=UNSTARTABLE_PROGRAMS)
 async def test_program_that_cannot_start_is_an_error(commands: Commands, argv: list[str], reason: str) -> None:
     with pytest.raises(ToolError, match=reason):
-        await commands.guard.run(argv, cwd=commands.folder, env={}, on_output=len)
+        await commands.guard.run(argv, cwd=commands.folder, env={}, on_output=ignore)
     assert await commands.run("true") == ExitStatus(0)
 
 
 async def test_missing_working_directory_is_an_error(commands: Commands) -> None:
     with pytest.raises(ToolError, match="No such file or directory"):
-        await commands.guard.run(["true"], cwd=commands.folder / "gone", env=dict(os.environ), on_output=len)
+        await commands.guard.run(["true"], cwd=commands.folder / "gone", env=dict(os.environ), on_output=ignore)
     assert await commands.run("true") == ExitStatus(0)
 
 
@@ -181,8 +189,8 @@ async def test_error_in_a_callback_ends_the_command(commands: Commands) -> None:
 
 
 async def test_guard_and_keeper_survive_all_other_signals(commands: Commands) -> None:
-    """All except SIGKILL, SIGSTOP and the two signals of the C library."""
-    watchers = "$PPID $(cut -d ' ' -f 4 /proc/$PPID/stat)"
+    """All except SIGKILL (9), SIGSTOP (19) and the two signals of the C library (32, 33)."""
+    watchers = f"$PPID $({PARENT_OF_KEEPER})"
     kill = f"for n in $(seq 64); do case $n in 9|19|32|33) ;; *) kill -$n {watchers};; esac; done"
     status = await commands.run(f"setsid sleep 1000 & {kill}; exit 3")
     assert status == ExitStatus(3, left_running=1)
@@ -205,6 +213,7 @@ async def test_lost_keeper_ends_only_its_command(commands: Commands, signal_name
     async with trio.open_nursery() as nursery:
         nursery.start_soon(commands.run, "read x < go; echo still here", output_of_other.extend)
         with pytest.raises(ToolError, match="watches over the command was killed"):
+            # exec, so that the mark is in the environment of every process of this command, and $PPID is its keeper
             await commands.run(
                 f"export MARK=$MARK-lost; exec bash -c 'setsid sleep 1000 & kill -{signal_name} $PPID; sleep 1000'"
             )
@@ -216,8 +225,8 @@ async def test_lost_keeper_ends_only_its_command(commands: Commands, signal_name
 LIMIT_WATCHERS = """
 import resource, sys
 keeper = int(sys.argv[1])
-guard = int(open(f"/proc/{keeper}/stat").read().rpartition(")")[2].split()[1])
-for pid in (guard, keeper):
+_state, guard, *_ = open(f"/proc/{keeper}/stat").read().rpartition(")")[2].split()
+for pid in (int(guard), keeper):
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, 0))
 """
 
@@ -226,7 +235,7 @@ START_WITHOUT_DESCRIPTORS = f"""
 exec 9<>up; (setsid sh -c 'echo >&9; sleep 1000; true' &); read x <&9
 {sys.executable} limit.py $PPID
 """
-"""Starts a process, and then forbids the guard and the keeper to open files, as any command can."""
+"""Starts a process that writes into the pipe ``up``, then forbids guard and keeper to open files, as a command can."""
 
 
 @pytest.fixture
@@ -237,6 +246,7 @@ def limiting_commands(commands: Commands) -> Commands:
 
 
 async def test_keeper_ends_processes_without_new_descriptors(limiting_commands: Commands) -> None:
+    # left_running is 0: the keeper cannot count processes without opening files.
     assert await limiting_commands.run(f"{START_WITHOUT_DESCRIPTORS} exit 3") == ExitStatus(3)
     assert limiting_commands.processes == []
 
@@ -252,7 +262,7 @@ STORM = """
 #include <time.h>
 #include <unistd.h>
 int main(void) {
-    time_t end = time(0) + 20;
+    time_t end = time(0) + 20;  /* longer than the guard needs to end the storm */
     for (int n = 0; n < 100; n++)
         if (fork() == 0) {
             setsid(); close(1); close(2);
@@ -261,7 +271,7 @@ int main(void) {
             close(open("outlived", O_CREAT | O_WRONLY, 0600));
             _exit(0);
         }
-    usleep(100000);
+    usleep(100000);  /* let the storm begin */
     return 3;
 }
 """
@@ -282,8 +292,7 @@ async def test_unkillable_processes_are_reported(commands: Commands, mock_clock:
     pids, timeout_s = bytearray(), 1
 
     async def stop_watchers() -> None:
-        guard = "guard=$(cut -d ' ' -f 4 /proc/$PPID/stat)"
-        command = f"{guard}; kill -STOP $guard $PPID; echo $$ $PPID $guard; sleep 1000"
+        command = f"guard=$({PARENT_OF_KEEPER}); kill -STOP $guard $PPID; echo $$ $PPID $guard; sleep 1000"
         with pytest.raises(ToolError, match="may still be running"):
             await commands.run(command, pids.extend, timeout_s=timeout_s)
 
@@ -294,7 +303,7 @@ async def test_unkillable_processes_are_reported(commands: Commands, mock_clock:
         for seconds in (timeout_s, guarded.GONE_S):
             await trio.testing.wait_all_tasks_blocked()
             mock_clock.jump(seconds)
-    for pid in pids.split():
+    for pid in pids.split():  # let the stopped processes end
         os.kill(int(pid), signal.SIGCONT)
     block_until(lambda: not commands.processes)
 
@@ -314,6 +323,10 @@ def test_children_are_found_without_lists_of_the_kernel(monkeypatch: pytest.Monk
 # --------------------------------------------------------------------------------------------- chain's own process
 
 
+MAX_GUARD_DESCRIPTORS = 12
+"""The guard has fewer when it has closed those of the first calls."""
+
+
 async def test_calls_leave_no_descriptor_in_either_process(commands: Commands) -> None:
     await commands.run("true")
     guard = await commands.guard_pid()
@@ -322,12 +335,12 @@ async def test_calls_leave_no_descriptor_in_either_process(commands: Commands) -
         return sorted(os.listdir(f"/proc/{process}/fd"))
 
     before = descriptors(os.getpid())
-    await wait_until(lambda: len(descriptors(guard)) < 12)  # it has closed those of the first calls
+    await wait_until(lambda: len(descriptors(guard)) < MAX_GUARD_DESCRIPTORS)
     guard_before = descriptors(guard)
     for _ in range(3):
         await commands.run("true")
         with pytest.raises(ToolError):
-            await commands.guard.run(["/no/such"], cwd=commands.folder, env={}, on_output=len)
+            await commands.guard.run(["/no/such"], cwd=commands.folder, env={}, on_output=ignore)
         with trio.CancelScope() as scope:
             await commands.run("echo; sleep 1000", lambda chunk: scope.cancel())
     assert descriptors(os.getpid()) == before

@@ -30,6 +30,7 @@ class Case(NamedTuple):
     escalations: tuple[str, ...] = ()
 
 
+THREE = ("writes", "network", "signals")
 AUTO, STRICT, OFF = ShellRules("auto"), ShellRules("strict"), ShellRules("off")
 ONLINE_AUTO, ONLINE_STRICT = ShellRules("auto", network=True), ShellRules("strict", network=True)
 CASES = {
@@ -41,13 +42,7 @@ CASES = {
     "strict": Case(STRICT, ALL, OFFLINE, escalations=("network", "outside")),
     "strict, network not to be approved": Case(STRICT, only(*OFFLINE), OFFLINE, escalations=("outside",)),
     "strict with network": Case(ONLINE_STRICT, only(*ONLINE), ONLINE, escalations=("outside",)),
-    "strict without one": Case(
-        STRICT,
-        only("writes", "network", "signals"),
-        ("writes", "network", "signals"),
-        missing=("devices",),
-        escalations=("outside",),
-    ),
+    "strict without one": Case(STRICT, only(*THREE), THREE, missing=("devices",), escalations=("outside",)),
     "strict without all": Case(ONLINE_STRICT, only("network"), missing=ONLINE),
     "off": Case(OFF, ALL),
 }
@@ -58,6 +53,7 @@ def test_protections_follow_settings_and_machine(case: Case) -> None:
     sandbox = Sandbox(case.rules, case.machine)
     assert sandbox.active_protections == case.active
     assert sandbox.escalations == case.escalations
+    # The protection of the network includes that of Unix sockets.
     needed = {*OFFLINE, *ONLINE} - ({"unix_sockets"} if "network" in case.active else set())
     assert len(sandbox.gap_sentences) == len(needed - {*case.active})
     assert {name for name in needed if f"({name})" in sandbox.missing_reason} == {*case.missing}
@@ -79,23 +75,26 @@ PROTECTION_BY_OUTPUT = {
     "Error: EACCES: permission denied, open '/x'": "writes",
     "error: could not lock config file /root/.gitconfig: Permission denied": "writes",
     "mv: cannot move 'a' to '/x': Operation not permitted": "writes",
-    "ls: cannot access 'x': No such file or directory": "",
-    "1 failed, 3 passed": "",
-    "": "",
 }
+OTHER_OUTPUTS = ["ls: cannot access 'x': No such file or directory", "1 failed, 3 passed", ""]
 
 
 @pytest.mark.parametrize(("output", "protection"), PROTECTION_BY_OUTPUT.items(), ids=PROTECTION_BY_OUTPUT)
 def test_refusal_is_recognized_in_the_output(output: str, protection: str) -> None:
     sandbox = Sandbox(AUTO, ALL)
-    key = "w" if protection == "network" else "o"
-    refusal = f"[sandbox: {protection} denied; see chain help sandbox]" if protection else ""
-    approvable = f"[sandbox: {protection} denied; approve with {key}]" if protection else ""
-    assert sandbox.refusal("make", output) == refusal
-    assert sandbox.refusal("make", output, can_approve=True) == approvable
+    key = "w" if protection == "network" else "o"  # with network, or outside the sandbox
+    assert sandbox.refusal("make", output) == f"[sandbox: {protection} denied; see chain help sandbox]"
+    approvable = sandbox.refusal("make", output, can_approve=True)
+    assert approvable == f"[sandbox: {protection} denied; approve with {key}]"
 
 
-@pytest.mark.parametrize("output", PROTECTION_BY_OUTPUT)
+@pytest.mark.parametrize("output", OTHER_OUTPUTS)
+def test_other_failures_are_no_refusals(output: str) -> None:
+    assert Sandbox(AUTO, ALL).refusal("make", output) == ""
+    assert Sandbox(AUTO, ALL).refusal("make", output, can_approve=True) == ""
+
+
+@pytest.mark.parametrize("output", [*PROTECTION_BY_OUTPUT, *OTHER_OUTPUTS])
 def test_inactive_protection_is_not_named(output: str) -> None:
     assert Sandbox(AUTO, ALL).escalated("outside").refusal("make", output) == ""
     assert Sandbox(AUTO, only()).refusal("make", output) == ""
@@ -111,7 +110,7 @@ def test_silence_after_an_address_names_the_network() -> None:
 def test_commands_get_no_secrets_and_no_chain_variables() -> None:
     ordinary = {"HOME": "/home/me", "KEYMAP": "1", "OTHER": "2"}
     secret = {"ANTHROPIC_API_KEY": "3", "my_token": "4", "MY_PLACE": "5", "DATABASE_URL": "postgres://me:6@host/db"}
-    allowed = {"GITHUB_TOKEN": "7", "NPM": "8", "OTHER_URL": "postgres://me:9@host/db"}
+    allowed = {"GITHUB_TOKEN": "7", "NPM": "8", "OTHER_URL": "postgres://me:9@host/db"}  # secrets, but in rules.env
     own = {"CHAIN_TRACE": "10", "CHAIN_KEY": "11", "chain_door": "12"}
     rules = ShellRules(env=frozenset({*allowed, "CHAIN_KEY"}), secrets=frozenset({"MY_PLACE", "NPM"}))
     assert rules.environment({**ordinary, **secret, **allowed, **own}) == {**ordinary, **allowed}

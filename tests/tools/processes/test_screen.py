@@ -62,7 +62,8 @@ def test_rows_are_those_of_a_terminal(pieces: list[str]) -> None:
 
 @given(st.text("ab\n\t ", max_size=200))
 def test_text_without_control_characters_is_unchanged(text: str) -> None:
-    assert screen_of(text * 5) == text * 5
+    longer_than_a_screen = text * 5
+    assert screen_of(longer_than_a_screen) == longer_than_a_screen
 
 
 def test_rows_that_scrolled_out_cannot_be_overwritten() -> None:

@@ -13,13 +13,12 @@ from typing import Any, Literal
 import pytest
 import trio
 import trio.testing
-from support.contexts import QueuedGuidance
+from support.contexts import tool_context
 from support.fences import skip_without
 from support.processes import wait_until
 
 from chain.errors import ToolError
 from chain.messages import ToolCall
-from chain.plan import Plan
 from chain.text.escalations import Escalation
 from chain.tools import calling
 from chain.tools.allowances import parse_allowance, rule_for_always
@@ -33,7 +32,9 @@ from chain.tools.tool import UNASKED, FunctionTool, JobRun, Jobs, Preview, ToolC
 
 ONE_ENDED = "1 background process ended with the command"
 TWO_ENDED = "2 background processes ended with the command"
+KILLED = "killed by SIGKILL"
 NONE, ALL = Protections(), Protections(*(True for _ in Protections._fields))
+"""Machines without any protection, and with all of them."""
 
 
 class StartedJobs(Jobs):
@@ -70,12 +71,9 @@ class Shell:
 
     @property
     def context(self) -> ToolContext:
-        context = ToolContext(
-            self.workspace, Plan(), "call_1", QueuedGuidance(), self.reports.append, approved=self.approved
-        )
-        return dataclasses.replace(
-            context, notice=self.notices.append, verdict=self.verdict, added_directories=self.added, jobs=self.jobs
-        )
+        decision = {"approved": self.approved, "verdict": self.verdict}
+        callbacks = {"report": self.reports.append, "notice": self.notices.append, "jobs": self.jobs}
+        return tool_context(self.workspace, added_directories=self.added, **decision, **callbacks)
 
     async def run(self, command: str, **input: Any) -> str:
         return (await self.output(command, **input)).text
@@ -102,25 +100,24 @@ def shell(tmp_path: Path, guard: Guard) -> Shell:
 # ------------------------------------------------------------------------------------------------------------ results
 
 
+RESULTS: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
+    "both streams": ("echo hi; echo there >&2", 0, "hi\nthere\nexit code 0", ("there",)),
+    "failure": ("printf hi; exit 3", 3, "hi\nexit code 3", ("exit 3", "hi")),
+    "no output": ("true", 0, "exit code 0", ()),
+    "no input": ("read x || echo no input", 0, "no input\nexit code 0", ("no input",)),
+    "syntax of bash": ("[[ a == a ]] && echo bash", 0, "bash\nexit code 0", ("bash",)),
+    "not UTF-8": ("printf 'a\\xffb\\n\\n'", 0, "a\ufffdb\n\nexit code 0", ("a\ufffdb",)),
+    "killed": ("echo hi; kill -9 0", -9, f"hi\n{KILLED}", (KILLED, "hi")),
+    "one left": ("sleep 1000 & echo hi", 0, f"hi\n{ONE_ENDED}\nexit code 0", (ONE_ENDED, "hi")),
+    "two left": ("sleep 1000 & setsid sleep 1000 & exit 3", 3, f"{TWO_ENDED}\nexit code 3", ("exit 3", TWO_ENDED)),
+    "killed, one left": ("sleep 1000 & kill -9 $$", -9, f"{ONE_ENDED}\n{KILLED}", (KILLED, ONE_ENDED)),
+    "none left": ("true & true & wait", 0, "exit code 0", ()),
+}
+
+
 @pytest.mark.sampled(every=6)
-@pytest.mark.parametrize(
-    ("command", "code", "text", "summary"),
-    [
-        ("echo hi; echo there >&2", 0, "hi\nthere\nexit code 0", ("there",)),
-        ("printf hi; exit 3", 3, "hi\nexit code 3", ("exit 3", "hi")),
-        ("true", 0, "exit code 0", ()),
-        ("read x || echo no input", 0, "no input\nexit code 0", ("no input",)),
-        ("[[ a == a ]] && echo bash", 0, "bash\nexit code 0", ("bash",)),
-        ("printf 'a\\xffb\\n\\n'", 0, "a\ufffdb\n\nexit code 0", ("a\ufffdb",)),
-        ("echo hi; kill -9 0", -9, "hi\nkilled by SIGKILL", ("killed by SIGKILL", "hi")),
-        ("sleep 1000 & echo hi", 0, f"hi\n{ONE_ENDED}\nexit code 0", (ONE_ENDED, "hi")),
-        ("sleep 1000 & setsid sleep 1000 & exit 3", 3, f"{TWO_ENDED}\nexit code 3", ("exit 3", TWO_ENDED)),
-        ("sleep 1000 & kill -9 $$", -9, f"{ONE_ENDED}\nkilled by SIGKILL", ("killed by SIGKILL", ONE_ENDED)),
-        ("true & true & wait", 0, "exit code 0", ()),
-    ],
-    ids=lambda value: value if isinstance(value, str) and "\n" not in value else "",
-)
-@pytest.mark.parametrize("machine", [None, NONE], ids=["probed machine", "machine without namespaces"])
+@pytest.mark.parametrize(("command", "code", "text", "summary"), RESULTS.values(), ids=RESULTS)
+@pytest.mark.parametrize("machine", [None, NONE], ids=["probed machine", "machine without protections"])
 async def test_result_has_output_and_ending(
     shell: Shell, command: str, code: int, text: str, summary: tuple[str, ...], machine: Protections | None
 ) -> None:
@@ -129,6 +126,7 @@ async def test_result_has_output_and_ending(
 
 
 async def test_timeout_is_an_error_with_output(shell: Shell, mock_clock: trio.testing.MockClock) -> None:
+    # The time limit passes when the first output is reported.
     context = dataclasses.replace(shell.context, report=lambda text: mock_clock.jump(60))
     output = await shell.tool.run(context, {"command": "echo begun; sleep 1000", "timeout_s": 60})
     ending = "stopped after 60 s, its time limit"
@@ -145,6 +143,7 @@ async def test_output_is_reported_while_the_command_runs(shell: Shell) -> None:
 
 
 async def test_flood_is_shortened_in_result_and_reports(shell: Shell) -> None:
+    """The first and the last million characters are stored, and a report is shorter."""
     result = await shell.run("head -c 5000000 /dev/zero | tr '\\0' '\\n' && echo the end")
     assert len(result) < 2_100_000
     assert "[3,000,008 of 5,000,008 characters left out]" in result
@@ -212,25 +211,23 @@ async def test_sandbox_has_its_own_temporary_folder(shell: Shell) -> None:
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
-    ("input", "reason"),
-    [
-        pytest.param({"command": " \n"}, "The command is empty", id="empty command"),
-        pytest.param({"command": "echo \0"}, "NUL", id="NUL"),
-        pytest.param({"command": "echo \ud800"}, "does not fit its schema", id="half a character"),
-        pytest.param({"timeout_s": 0}, "timeout_s must be more than 0", id="zero timeout"),
-        pytest.param({"timeout_s": 3_601}, "at most 3,600 s, not 3601", id="long timeout"),
-        pytest.param({"workdir": "dogs"}, "There is no dogs; did you mean docs?", id="missing folder"),
-        pytest.param({"workdir": "file"}, "file is not a folder", id="file as folder"),
-        pytest.param({"workdir": ".."}, "must not contain ..", id="parent folder"),
-        pytest.param({"workdir": "/tmp"}, "absolute path", id="absolute path"),
-        pytest.param({"workdir": "out"}, "leads out of the workspace", id="link out of the workspace"),
-        pytest.param({"cwd": "docs"}, "does not fit its schema", id="unknown key"),
-        pytest.param(
-            {"timeout_s": 5, "background": True}, "has no time limit: leave timeout_s out", id="timeout of a job"
-        ),
-    ],
-)
+REFUSED_INPUTS: dict[str, tuple[dict[str, Any], str]] = {
+    "empty command": ({"command": " \n"}, "The command is empty"),
+    "NUL": ({"command": "echo \0"}, "NUL"),
+    "half a character": ({"command": "echo \ud800"}, "does not fit its schema"),
+    "zero timeout": ({"timeout_s": 0}, "timeout_s must be more than 0"),
+    "long timeout": ({"timeout_s": 3_601}, "at most 3,600 s, not 3601"),
+    "missing folder": ({"workdir": "dogs"}, "There is no dogs; did you mean docs?"),
+    "file as folder": ({"workdir": "file"}, "file is not a folder"),
+    "parent folder": ({"workdir": ".."}, "must not contain .."),
+    "absolute path": ({"workdir": "/tmp"}, "absolute path"),
+    "link out of the workspace": ({"workdir": "out"}, "leads out of the workspace"),
+    "unknown key": ({"cwd": "docs"}, "does not fit its schema"),
+    "timeout of a job": ({"timeout_s": 5, "background": True}, "has no time limit: leave timeout_s out"),
+}
+
+
+@pytest.mark.parametrize(("input", "reason"), REFUSED_INPUTS.values(), ids=REFUSED_INPUTS)
 async def test_refused_command_does_not_run(shell: Shell, input: dict[str, Any], reason: str) -> None:
     (shell.workspace / "out").symlink_to("..")
     for attempt in (shell.run, shell.preview):
@@ -285,6 +282,7 @@ async def test_preview_names_missing_protections(shell: Shell) -> None:
 
 
 async def test_no_two_calls_have_the_same_preview(shell: Shell) -> None:
+    """A command may imitate the rows that previews add, such as the folder and the prompt."""
     shell.machine = ALL
     commands = ["in docs:\nrm -rf *", "in docs:\n$ rm -rf *", "\u0456n docs:\nrm -rf *", "$ in docs:\n> rm -rf *"]
     commands += ["ls\nrm -rf *", "ls\n> rm -rf *", "$ ls\n> rm -rf *"]
@@ -319,22 +317,8 @@ async def test_digest_depends_on_command_and_folder(shell: Shell) -> None:
 # ------------------------------------------------------------------------------------------- changes of trusted files
 
 
-@pytest.mark.sampled(every=7)
-@pytest.mark.parametrize(
-    ("command", "files"),
-    [
-        ("echo x > .git/hooks/pre-commit; exit 3", ".git/hooks/pre-commit"),
-        ("chmod +x .git/hooks/old", ".git/hooks/old"),
-        ("rm .git/hooks/old", ".git/hooks/old"),
-        ("t=$(stat -c %y .git/config); echo '[x] ' > .git/config; touch -d \"$t\" .git/config", ".git/config"),
-        ("cd .git/hooks && touch a b c d", ".git/hooks/a, .git/hooks/b, .git/hooks/c and 1 more"),
-        ("echo x > tracked", ".git/hooks/linked, tracked"),
-        ("echo x > main/.git/worktrees/docs/commondir", "main/.git/worktrees/docs/commondir"),
-        ("echo x > .git/index; cat .git/config .git/hooks/old; mkdir -p sub", ""),
-    ],
-    ids=["create", "change the mode", "remove", "keep the size and time", "four", "through a link", "worktree", "none"],
-)
-async def test_changes_of_files_that_git_runs_are_reported(shell: Shell, command: str, files: str) -> None:
+@pytest.fixture
+def shell_in_repository(shell: Shell) -> Shell:
     for folder in (".git/hooks", "docs", "main/.git/hooks", "main/.git/worktrees/docs"):
         (shell.workspace / folder).mkdir(parents=True, exist_ok=True)
     for name, text in {
@@ -346,9 +330,33 @@ async def test_changes_of_files_that_git_runs_are_reported(shell: Shell, command
     }.items():
         (shell.workspace / name).write_text(text)
     (shell.workspace / ".git/hooks/linked").symlink_to("../../tracked")
-    await shell.run(command)
+    return shell
+
+
+GIT_CHANGES = {
+    "created": ("echo x > .git/hooks/pre-commit; exit 3", ".git/hooks/pre-commit"),
+    "mode changed": ("chmod +x .git/hooks/old", ".git/hooks/old"),
+    "removed": ("rm .git/hooks/old", ".git/hooks/old"),
+    "same time": ("t=$(stat -c %y .git/config); echo '[x] ' > .git/config; touch -d \"$t\" .git/config", ".git/config"),
+    "four": ("cd .git/hooks && touch a b c d", ".git/hooks/a, .git/hooks/b, .git/hooks/c and 1 more"),
+    "target of a link": ("echo x > tracked", ".git/hooks/linked, tracked"),
+    "worktree": ("echo x > main/.git/worktrees/docs/commondir", "main/.git/worktrees/docs/commondir"),
+}
+
+
+@pytest.mark.sampled(every=7)
+@pytest.mark.parametrize(("command", "files"), GIT_CHANGES.values(), ids=GIT_CHANGES)
+async def test_changes_of_files_that_git_runs_are_reported(
+    shell_in_repository: Shell, command: str, files: str
+) -> None:
+    await shell_in_repository.run(command)
     reason = "git or chain uses this outside the sandbox."
-    assert shell.notices == ([f"A command changed {files}: {reason}"] if files else [])
+    assert shell_in_repository.notices == [f"A command changed {files}: {reason}"]
+
+
+async def test_reads_and_ordinary_changes_are_not_reported(shell_in_repository: Shell) -> None:
+    await shell_in_repository.run("echo x > .git/index; cat .git/config .git/hooks/old; mkdir -p sub")
+    assert shell_in_repository.notices == []
 
 
 async def test_changes_of_an_interrupted_command_are_reported(shell: Shell) -> None:
@@ -358,7 +366,7 @@ async def test_changes_of_an_interrupted_command_are_reported(shell: Shell) -> N
         async with trio.open_nursery() as nursery:
             command = "echo x > .git/config; echo > ../pipe; sleep 1000"
             nursery.start_soon(partial(shell.run, command, workdir="docs"))
-            await trio.to_thread.run_sync((shell.workspace / "pipe").read_text)
+            await trio.to_thread.run_sync((shell.workspace / "pipe").read_text)  # returns when the file is changed
             scope.cancel()
     (notice,) = shell.notices
     assert notice.startswith("A command changed docs/.git/config: ")
@@ -425,7 +433,7 @@ async def test_own_files_in_the_workspace_are_protected(shell: Shell, tmp_path: 
         "A command cannot change chain/sessions, which chain uses outside the sandbox. So it cannot create, move or "
         "delete files directly in the workspace, chain; let it use another folder, or see chain help sandbox.\n"
     )
-    assert "exit code 1" in await shell.run("touch chain/sessions/new || mv chain away || touch new")
+    assert "exit code 1" in await shell.run("touch chain/sessions/new || mv chain away || touch new")  # all refused
     assert await shell.run("echo x >> file && touch docs/new $TMPDIR/new") == "exit code 0"
 
 
@@ -495,35 +503,35 @@ for name in ("AF_INET", "AF_UNIX"):
         print(name, "is refused")
         break
 '"""
+"""Writes outside the workspace, and prints the first kind of socket that is refused."""
 
 
 @pytest.mark.parametrize(
     ("escalation", "can_write", "refused_sockets"),
     [
-        pytest.param(None, False, "AF_INET is refused\n", id="nothing is lifted"),
-        pytest.param("network", False, "AF_UNIX is refused\n", id="the network is allowed"),
-        pytest.param("outside", True, "", id="no sandbox"),
+        pytest.param(None, False, ["AF_INET is refused"], id="nothing is lifted"),
+        pytest.param("network", False, ["AF_UNIX is refused"], id="the network is allowed"),
+        pytest.param("outside", True, [], id="no sandbox"),
     ],
 )
 @skip_without("writes", "network", "unix_sockets")
 async def test_escalation_lifts_one_restriction(
-    shell: Shell, tmp_path: Path, escalation: Escalation | None, can_write: bool, refused_sockets: str
+    shell: Shell, tmp_path: Path, escalation: Escalation | None, can_write: bool, refused_sockets: list[str]
 ) -> None:
     shell.approved = await shell.preview(TRY_ALL)
     assert shell.approved.escalations == ("network", "outside")
-    shell.verdict = Verdict(True, is_once=True, escalation=escalation)
+    shell.verdict = Verdict(allowed=True, is_once=True, escalation=escalation)
     result = await shell.run(TRY_ALL)
     assert (tmp_path / "new").exists() == can_write
-    assert refused_sockets in result
-    assert result.count("is refused") == bool(refused_sockets)
+    assert [row for row in result.splitlines() if "is refused" in row] == refused_sockets
 
 
 @pytest.mark.parametrize("escalation", ["network", "outside"])
 @skip_without("writes", "network", "unix_sockets")
 async def test_escalation_is_for_one_command(shell: Shell, tmp_path: Path, escalation: Escalation) -> None:
-    shell.verdict = Verdict(True, is_once=True, escalation=escalation)
+    shell.verdict = Verdict(allowed=True, is_once=True, escalation=escalation)
     await shell.run("true")
-    shell.verdict = Verdict(True, is_once=True)
+    shell.verdict = Verdict(allowed=True, is_once=True)
     assert "AF_INET is refused" in await shell.run(TRY_ALL)
     assert not (tmp_path / "new").exists()
 
@@ -557,10 +565,10 @@ async def test_changes_in_an_added_directory_are_reported(shell: Shell, lib: Pat
 async def test_escalated_command_writes_added_directory(
     shell: Shell, tmp_path: Path, lib: Path, in_background: bool
 ) -> None:
-    shell.added, shell.verdict = (lib,), Verdict(True, is_once=True, escalation="network")
-    command = f"touch ../next; cd {lib}; {TRY_ALL.replace('../new', 'new')}"
+    shell.added, shell.verdict = (lib,), Verdict(allowed=True, is_once=True, escalation="network")
+    command = f"touch ../next; cd {lib}; {TRY_ALL.replace('touch ../new', 'touch new')}"
     output = await shell.run(command, background=in_background)
-    for run_job in shell.jobs.started:
+    for run_job in shell.jobs.started:  # only with in_background
         job_output = bytearray()
         await run_job(job_output.extend)
         output = job_output.decode()

@@ -23,13 +23,9 @@ from chain.tools.protected import Protected, Refused
 pytestmark = skip_without("writes")
 
 
-def places(*kept: Path, open: tuple[Path, ...] = (), wide: tuple[Path, ...] = ()) -> Refused:
-    """Return protected places.
-
-    Nothing in ``kept`` can be written, and nothing can be added to the folders ``open``. ``wide`` are kept folders like
-    ``/usr``, in which the user may make a folder writable.
-    """
-    return Refused(*(frozenset(map(str, each)) for each in ((*kept, *wide), open, wide)))
+def refusing(*places: Path, code_folders: tuple[Path, ...] = (), wide_folders: tuple[Path, ...] = ()) -> Refused:
+    """Return protected places: ``Refused`` says what is refused in each kind."""
+    return Refused(*(frozenset(map(str, each)) for each in ((*places, *wide_folders), code_folders, wide_folders)))
 
 
 @pytest.fixture
@@ -52,7 +48,7 @@ def open_paths() -> Iterator[OpenPaths]:
     with ExitStack() as stack:
 
         def create(workspace: Path, *more: Path, refused: Refused | None = None) -> WritablePaths:
-            paths = WritablePaths(workspace, more, refused or places())
+            paths = WritablePaths(workspace, more, refused or refusing())
             stack.callback(paths.close)
             return paths
 
@@ -60,10 +56,12 @@ def open_paths() -> Iterator[OpenPaths]:
 
 
 RUN_IN_FENCE = """
-import json, subprocess, sys
+import json, sys
+from subprocess import DEVNULL, run
 from chain.tools.processes import fence
-fence.enter(fence.Fence(int(sys.argv[1])))
-print(json.dumps([each for each in sys.argv[2:] if not subprocess.run(["sh", "-c", each], stderr=-3).returncode]))
+_, rules_fd, *commands = sys.argv
+fence.enter(fence.Fence(int(rules_fd)))
+print(json.dumps([each for each in commands if run(["sh", "-c", each], stderr=DEVNULL).returncode == 0]))
 """
 
 
@@ -92,23 +90,15 @@ def successful(paths: WritablePaths, folder: Path, *commands: str) -> list[str]:
 
 
 def test_protected_places_are_refused_and_others_allowed(work: Path, open_paths: OpenPaths) -> None:
-    paths = open_paths(work, refused=places(work / "venv", work / "lib/ours"))
+    paths = open_paths(work, refused=refusing(work / "venv", work / "lib/ours"))
     allowed_commands = [
         *("echo x >> file", "echo x >> lib/theirs/file", "mkdir src/new", "mv lib/theirs/file src/", "touch src/link")
     ]
     refused_commands = [
-        "echo x >> venv/bin/python",
-        "echo x >> link/bin/python",
-        "rm venv/bin/python",
-        "mv venv other",
-        "mv lib other",
-        "rmdir venv/bin || rm -r venv",
-        "ln venv/bin/python src/python && echo x > src/python",
-        "echo x >> lib/ours/module",
-        "touch new",
-        "touch lib/new",
-        "touch ../outside/new",
-        "rm link",
+        *("echo x >> venv/bin/python", "rm venv/bin/python", "rmdir venv/bin || rm -r venv", "mv venv other"),
+        *("echo x >> link/bin/python", "ln venv/bin/python src/python && echo x > src/python"),  # by a link
+        *("echo x >> lib/ours/module", "touch ../outside/new"),
+        *("touch new", "rm link", "touch lib/new", "mv lib other"),  # in the folders around the protected ones
     ]
     assert successful(paths, work, *allowed_commands, *refused_commands) == allowed_commands
     (work / "new").mkdir()  # by the user, or by another tool
@@ -119,7 +109,7 @@ def test_protected_places_are_refused_and_others_allowed(work: Path, open_paths:
 
 
 def test_nothing_is_added_to_a_folder_of_modules(work: Path, open_paths: OpenPaths) -> None:
-    paths = open_paths(work, refused=places(work / "src/chain", open=(work / "src",)))
+    paths = open_paths(work, refused=refusing(work / "src/chain", code_folders=(work / "src",)))
     (work / "src/mine").mkdir()
     refused_commands = ["touch src/new.py", "mkdir src/chain"]
     allowed_commands = ["touch src/mine/new.py", "touch lib/new"]
@@ -141,21 +131,22 @@ def test_user_can_make_a_protected_folder_writable(
     work: Path, open_paths: OpenPaths, writable: tuple[str, ...], is_exposed: bool
 ) -> None:
     """``is_exposed``: then commands may change the protected folder too."""
-    paths = open_paths(*(work.parent / each for each in writable), refused=places(work / "venv"))
+    paths = open_paths(*(work.parent / each for each in writable), refused=refusing(work / "venv"))
     assert paths.is_exposed == is_exposed
-    assert not is_exposed or paths.closed_folders == ()
+    if is_exposed:
+        assert paths.closed_folders == ()
     assert bool(successful(paths, work, "touch venv/bin/new")) == is_exposed
 
 
 def test_workspace_in_a_wide_protected_folder_is_writable(work: Path, open_paths: OpenPaths) -> None:
-    paths = open_paths(work, refused=places(wide=(work.parent,)))
+    paths = open_paths(work, refused=refusing(wide_folders=(work.parent,)))
     assert (paths.is_exposed, paths.closed_folders) == (False, ())
     assert successful(paths, work, "touch new") == ["touch new"]
 
 
 def test_link_that_replaces_a_folder_allows_nothing(work: Path, open_paths: OpenPaths) -> None:
     outside = work.parent / "outside"
-    paths = open_paths(work, outside / "later")
+    paths = open_paths(work, outside / "later")  # a writable folder that does not exist yet
     assert not paths.is_exposed
     work.rename(work.parent / "moved")
     work.symlink_to(outside)
@@ -170,7 +161,7 @@ def test_link_inside_a_writable_folder_is_an_error(work: Path, open_paths: OpenP
     (work / "build").symlink_to("../outside")
     with pytest.raises(ToolError, match="behind a link"):
         open_paths(work, work / "build")
-    open_paths(work / "src", work / "build")
+    open_paths(work / "src", work / "build")  # no error: the link is not in a writable folder
 
 
 # -------------------------------------------------------------------------------------------------- protected places
