@@ -240,7 +240,7 @@ async def test_a_client_that_does_not_read_is_disconnected(mock_clock: MockClock
         took = trio.current_time() - start
         await trio.sleep(connection.STALL_S + 1)
         assert (other.types.count("result"), other.is_closed) == (runs, False)
-        assert took < runs * 60, "each run takes the 20 s of its model, and waits for no client"
+        assert took < runs * 60, "each run takes the 30 s of its model, and waits for no client"
         await stalled.read()
         *_, last = other.rows
         assert last not in stalled.rows, "the stalled client was disconnected before the end"
