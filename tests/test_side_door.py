@@ -130,7 +130,7 @@ sys.exit("received: " + f.read())
 
 SEND = "{python} -m cli send 'I am the user'"
 CONNECT = "(setsid {python} client.py {doors} > out 2>&1 &) ; while ! grep -q . out; do :; done; cat out"
-"""Commands of the model. The second leaves a process behind, and waits for text in ``out``. See also door/test_peers.py."""
+"""Commands of the model. The second leaves a process behind, as in ``door/test_peers.py``, and waits for its output."""
 
 REFUSED = "processes that the chain started cannot use its side door"
 

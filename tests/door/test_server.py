@@ -121,7 +121,8 @@ async def test_a_refused_line_hides_no_other_line(
 
 
 async def test_a_line_returned_after_its_run_is_reported(tmp_path: Path) -> None:
-    model = RandomModel([Step((ToolCall("a", "steered", {}),)), Step((Text("No."),), "refusal")])
+    # The model reads the query of the interrupted run with that of the next run, and refuses both.
+    model = RandomModel([Step((ToolCall("a", "steered", {}),)), Step((Text("No."),), stop_reason="refusal")])
     async with open_session(model, tools=TOOLS) as session, open_door(session, tmp_path) as door:
         client = await door.connect()
         await client.send({"type": "line", "text": "Do the task", "id": "q"}, {"type": "interrupt"})
@@ -131,7 +132,7 @@ async def test_a_line_returned_after_its_run_is_reported(tmp_path: Path) -> None
             await session.chain.wait_idle()
         await wait_all_tasks_blocked()
         *_, last = line_rows(client)
-        assert last == ("q", session.state("q"))
+        assert last == ("q", session.state("q")) == ("q", "returned")
 
 
 # --------------------------------------------------------------------------------------------------------- other rows
