@@ -25,7 +25,8 @@ def port(tmp_path: Path) -> Iterator[int]:
     """Run the example with a slow model. Yield the port of its server."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
-    example = code_block("library", "front end").replace("4000", str(port))
+    port_of_example = "4000"
+    example = code_block("library", "front end").replace(port_of_example, str(port))
     (tmp_path / "example.py").write_text(example)
     (tmp_path / "rules.yaml").write_text(RULES)
     (tmp_path / "config.yaml").write_text(

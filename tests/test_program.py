@@ -295,7 +295,7 @@ def check_report(ran: subprocess.CompletedProcess[str], mistake: Mistake, folder
     assert (ran.returncode, ran.stdout) == (2, ""), ran.stderr
     (sentence,) = ran.stderr.splitlines()
     assert sentence.startswith("chain: ")
-    assert len(sentence.replace(str(folder), "")) < 500
+    assert len(sentence.replace(str(folder), "")) < 500, "the sentence is short, whatever the length of the folder"
     for part in mistake.parts:
         assert part in sentence
 
@@ -326,7 +326,8 @@ def test_a_mistake_ends_the_process_with_2(home: Path) -> None:
 
 
 def test_verbose_shows_the_traceback_without_escapes(home: Path) -> None:
-    (home / "config.yaml").write_text('chains: {default: {model: offline, tools: ["\\e]0;x\\a\\e[2J\\x9b31mtodo"]}}\n')
+    tool_with_escapes = r"\e]0;x\a\e[2J\x9b31mtodo"
+    (home / "config.yaml").write_text(f'chains: {{default: {{model: offline, tools: ["{tool_with_escapes}"]}}}}\n')
     ran = call(home, *QUERY, "-v")
     assert ran.returncode == 2
     assert ran.stderr.startswith("Traceback (most recent call last):")
@@ -435,15 +436,18 @@ def test_a_script_sends_lines_at_their_moments(home: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
-    ("args", "redirections"), [(("check",), ">&-"), (("hello",), "<&- >&- 2>&-"), (QUERY, "2>&-"), (QUERY, ">&-")]
+    ("args", "redirections"),
+    [(("check",), ">&-"), (("hello",), "<&- >&- 2>&-"), (QUERY, "2>&-"), (QUERY, ">&-")],
+    ids=["check without output", "no stream", "no standard error", "no standard output"],
 )
 def test_standard_streams_may_be_closed(home: Path, args: tuple[str, ...], redirections: str) -> None:
+    has_output, has_session = redirections == "2>&-", args != ("check",)
     ran = run(home, "/bin/sh", "-c", f'exec "$@" {redirections}', "sh", *PROGRAM, *CONFIGURED, *args)
     assert ran.returncode == 0, ran.stderr
     assert "Traceback" not in ran.stderr
-    if redirections == "2>&-":
+    if has_output:
         assert ran.stdout.startswith("Done: hello")
-    if args != ("check",):
+    if has_session:
         assert last_record(home)["type"] == "result"
 
 
@@ -508,6 +512,7 @@ def test_a_second_signal_ends_a_hanging_program(home: Path, query: str, sign_of_
             process.send_signal(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(pause_s)
+        # By the program's own exit, or by the signal's default action.
         assert process.returncode in (143, -signal.SIGTERM)
 
 

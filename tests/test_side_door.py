@@ -130,7 +130,7 @@ sys.exit("received: " + f.read())
 
 SEND = "{python} -m cli send 'I am the user'"
 CONNECT = "(setsid {python} client.py {doors} > out 2>&1 &) ; while ! grep -q . out; do :; done; cat out"
-"""Commands of the model. The second leaves a process behind; ``tests/door/test_peers.py`` has more ways."""
+"""Commands of the model. The second leaves a process behind, as in ``door/test_peers.py``, and waits for its output."""
 
 REFUSED = "processes that the chain started cannot use its side door"
 
@@ -138,11 +138,13 @@ REFUSED = "processes that the chain started cannot use its side door"
 @pytest.mark.slow
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
-    ("template", "sandbox"),
-    [(CONNECT, "off"), (CONNECT, "auto"), (SEND, "off")],
+    ("template", "sandbox", "reaches_door"),
+    [(CONNECT, "off", True), (CONNECT, "auto", False), (SEND, "off", True)],
     ids=["own client", "own client in the sandbox", "chain send"],
 )
-def test_a_command_of_the_model_is_refused(template: str, sandbox: str, start: Start, tmp_path: Path) -> None:
+def test_a_command_of_the_model_is_refused(
+    template: str, sandbox: str, reaches_door: bool, start: Start, tmp_path: Path
+) -> None:
     work = tmp_path / "work"
     work.mkdir()
     (work / "client.py").write_text(CLIENT)
@@ -154,7 +156,8 @@ def test_a_command_of_the_model_is_refused(template: str, sandbox: str, start: S
         "chains: {default: {model: test, tools: [shell]}}\n"
         f"tools: {{allow: [shell], shell: {{sandbox: '{sandbox}'}}}}\n"
     )
-    shell = {"name": "shell", "input": {"command": command.replace("$", "$$")}}
+    escaped_command = command.replace("$", "$$")  # in a rule, one $ starts a placeholder
+    shell = {"name": "shell", "input": {"command": escaped_command}}
     rules = [{"when": {"user": "^run", "step": 1}, "tools": [shell]}, {"text": "Result: ${result}"}]
     (tmp_path / "rules.yaml").write_text(json.dumps({"rules": rules}))
     screen = wait_idle(start())
@@ -166,5 +169,5 @@ def test_a_command_of_the_model_is_refused(template: str, sandbox: str, start: S
     blocks = [block for record in records if record["type"] == "message" for block in record["message"]["content"]]
     [result] = [block["content"] for block in blocks if block["type"] == "tool_result"]
     assert '"init"' not in result
-    assert (REFUSED in result) == (sandbox == "off"), "in a sandbox there is no socket at all"
+    assert (REFUSED in result) == reaches_door, "a command in a sandbox sees no socket"
     quit_program(screen)

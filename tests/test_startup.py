@@ -64,6 +64,7 @@ def test_loading_settings_imports_few_modules(tmp_path: Path) -> None:
     assert "yaml" in imported
     assert not imported & {"trio", "asyncio", "pydantic", "prompt_toolkit", "anthropic"}
     of_chain = {name for name in imported if name.startswith("chain") and not name.startswith("chain.config")}
+    # Of the providers, only the modules that a request needs are excluded.
     assert {name for name in of_chain if not name.startswith("chain.provider")} == {
         *("chain", "chain.version", "chain.errors", "chain.text", "chain.text.commas", "chain.regular_file"),
     }
@@ -108,7 +109,7 @@ def test_type_checkers_see_the_public_names() -> None:
     imports = next(
         node.body for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     )
-    typed_names: dict[str, object] = {}
+    typed_names: dict[str, object] = {}  # after the imports that only a type checker sees
     exec(compile(ast.Module(imports, []), "imports", "exec"), typed_names)
     del typed_names["__builtins__"]
     assert set(typed_names) == set(chain.__all__) - {"__version__"}

@@ -39,7 +39,7 @@ def config(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture
 async def editor(tmp_path: Path, gate: Gate, config: dict[str, Any]) -> AsyncIterator[Editor]:
-    """Yield an editor. Its configuration has three models and four chains, one of them broken."""
+    """Yield an editor. Of its four chains, ``broken`` has no prompt, and the model of ``unpaid`` has no key."""
     session_opener = opener(tmp_path / "home", RULES, tools=[gate.tool], groups=TOOL_GROUPS, **config)
     path = tmp_path / "home/config.yaml"
     settings: dict[str, Any] = json.loads(path.read_text())

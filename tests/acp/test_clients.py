@@ -21,11 +21,11 @@ CLIENTS = ROOT / "tests/acp/clients"
 INSTALLING_S = 120
 
 EXPECTED = {
-    "initialize": [1, "chain", True],
+    "initialize": [1, "chain", True],  # the version of the protocol, the agent's name, whether it loads sessions
     "new": True,
     "prompt": "end_turn",
     "updates": "Hello.",
-    "permission": ["end_turn", "a\nb\n"],
+    "permission": ["end_turn", "a\nb\n"],  # the end of the run, the new text in the request
     "cancel": "cancelled",
     "steer": "injected",
     "second": ["end_turn", "end_turn"],
@@ -36,8 +36,9 @@ EXPECTED = {
     "chain": {"model": "other", "chain": "review"},
     "commands": ["status", True],
     "form": "The user answered: right",
-    "delete": [],
+    "delete": [],  # the sessions that are listed afterwards
 }
+"""What a client prints: the outcome of each of its steps."""
 
 
 def install(folder: Path, *command: str) -> None:
@@ -62,6 +63,7 @@ def test_an_official_sdk_finds_what_it_expects(language: str, tmp_path: Path, wo
         pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1")
         install(folder, *pip, "--target", str(folder), "agent-client-protocol")
         client = [program_command()[0], str(CLIENTS / "python_sdk.py")]
+        # Only the client may import the SDK and what it installs.
         agent, variables = ["env", f"PYTHONPATH={ROOT}", *agent], {"PYTHONPATH": str(folder)}
     else:
         (folder / "package.json").write_text('{"private": true}')

@@ -49,7 +49,7 @@ def blob(data: str) -> dict[str, Any]:
         pytest.param(
             [text("what is "), image(uri="file:///x/dot.png"), text("and "), image()],
             "what is [dot.png]and [image 4]",
-            id="images",
+            id="images, the second named by the number of its block",
         ),
         pytest.param([{**text("x"), "annotations": {"priority": 1}, "_meta": {"a": 1}}], "x", id="unknown keys"),
     ],

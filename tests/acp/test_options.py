@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 from support.editor import RULES, Editor, open_editor, opener, with_unread_end
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
@@ -125,6 +124,7 @@ async def test_commands_are_offered_with_their_arguments(editor: Editor, session
     ids=["in capitals", "nothing to compact", "wrong argument"],
 )
 async def test_a_command_needs_no_model(editor: Editor, session: str, text: str, answer: str) -> None:
+    # ``/tools`` lists the gate's tool ``wait``.
     prompt = editor.prompt(session, text)
     assert await editor.stop_reasons(prompt) == ["end_turn"]
     assert answer in editor.text()
@@ -134,9 +134,10 @@ async def test_a_command_needs_no_model(editor: Editor, session: str, text: str,
 
 
 async def test_other_texts_with_a_slash_are_lines(editor: Editor, session: str) -> None:
-    for text in ("/quit", " /status", "/statusses", "/usr/bin is a folder", "@done hello"):
+    texts = ("/quit", " /status", "/statusses", "/usr/bin is a folder", "@done hello")
+    for text in texts:
         assert await editor.run(session, text) == "end_turn"
-    assert editor.text() == "Hello." * 5
+    assert editor.text() == "Hello." * len(texts), "the model answered each text"
 
 
 async def test_a_command_is_answered_during_a_run(
@@ -176,7 +177,7 @@ async def test_the_model_command_updates_the_option(editor: Editor, session: str
 
 @with_unread_end
 async def test_a_compaction_answers_its_own_prompt(editor: Editor, session: str, tmp_path: Path) -> None:
-    editor.reads = trio.Event()
+    editor.pause_reading()
     first = editor.prompt(session, "loop")
     journal = tmp_path / "home/state/sessions" / f"{session}.jsonl"
     while '"status":"max_iterations"' not in journal.read_text():
@@ -184,13 +185,13 @@ async def test_a_compaction_answers_its_own_prompt(editor: Editor, session: str,
     compacting = editor.prompt(session, "/compact what matters")
     editor.reads.set()
     assert await editor.stop_reasons(first, compacting) == ["max_turn_requests", "end_turn"]
-    assert "ompact" in editor.text("agent_thought_chunk")
+    assert "Conversation compacted" in editor.text("agent_thought_chunk")
     assert editor.last_message == ("answer", compacting)
 
 
 async def test_a_compaction_can_be_cancelled(tmp_path: Path) -> None:
-    slow = 'rules: [{when: {user: "^hello"}, text: Hello.}, {text: A summary., pace: {chunk: 1, delay_s: 600}}]'
-    async with open_editor(opener(tmp_path / "home", slow)) as editor:
+    slow_summary = 'rules: [{when: {user: "^hello"}, text: Hello.}, {text: A summary., pace: {chunk: 1, delay_s: 600}}]'
+    async with open_editor(opener(tmp_path / "home", slow_summary)) as editor:
         session = await editor.new_session(tmp_path)
         await editor.run(session, "hello")
         compacting = editor.prompt(session, "/compact")

@@ -1,4 +1,7 @@
-"""The real program as an editor starts it: its streams, signals and child processes."""
+"""The real program as an editor starts it: its streams, signals and child processes.
+
+After ``configure_client``, the first word of a prompt selects a rule of ``support/acp_rules.yaml``.
+"""
 
 import json
 import os
@@ -109,19 +112,20 @@ def last_status(home: Path, session: str) -> str:
 
 def test_only_messages_are_written_until_the_input_ends(tmp_path: Path, workspace: Path) -> None:
     with running(tmp_path, *configure_client(tmp_path)) as agent:
-        agent.input.write(b"\xff\xfe\n\n[]\nnonsense\n")
+        invalid_utf_8, empty, batch, no_json = b"\xff\xfe\n", b"\n", b"[]\n", b"nonsense\n"
+        agent.input.write(invalid_utf_8 + empty + batch + no_json)
         session = agent.open_session(workspace, {"name": "weather"})
         assert agent.call("p", "session/prompt", **agent.prompt(session, "hello"))["stopReason"] == "end_turn"
         agent.run_tool(session, "gate")
         agent.input.close()
         assert agent.wait() == 0
     errors = [message["error"]["code"] for message in agent.messages if "error" in message]
-    assert errors == [PARSE_ERROR, INVALID_REQUEST, PARSE_ERROR]
+    assert errors == [PARSE_ERROR, INVALID_REQUEST, PARSE_ERROR], "an empty row is ignored"
     [answer] = [message for message in agent.messages if message.get("id") == "tool"]
     assert answer["result"]["stopReason"] == "cancelled"
     assert last_status(tmp_path, session) == "interrupted"
     standard_error = (tmp_path / "errors").read_text()
-    assert "weather" in standard_error, "the server without an address"
+    assert "weather" in standard_error, "the server without an address is named"
     assert "Traceback" not in standard_error
 
 
@@ -146,7 +150,7 @@ def test_no_process_is_left_when_the_editor_exits(tmp_path: Path, workspace: Pat
     rules = "rules: [{tools: [{name: shell, input: {command: 'echo > started; sleep 1000'}}]}]"
     (tmp_path / "rules.yaml").write_text(rules)
     os.mkfifo(workspace / "started")
-    environment = f"GATES={tmp_path}"
+    environment = f"GATES={tmp_path}"  # a variable of the program, which its child processes inherit
     with running(tmp_path, "--config", str(scripted)) as agent:
         session = agent.open_session(workspace)
         agent.run_tool(session, "go")

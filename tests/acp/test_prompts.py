@@ -1,4 +1,7 @@
-"""Prompts, steering and cancellation, as an editor sees them: each prompt is answered once, after its updates."""
+"""Prompts, steering and cancellation, as an editor sees them: each prompt is answered once, after its updates.
+
+The first word of a prompt selects the model's reply, see ``RULES`` of ``support.editor``.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +60,7 @@ async def test_an_image_and_a_file_are_attached(editor: Editor, session: str, wo
     image = {"type": "image", "data": data, "mimeType": "image/png"}
     await editor.call("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "hello "}, link, image])
     [receipt] = editor.receipts("delivered")
+    # The image has no name, and is the third block.
     assert receipt["reason"] == "with image 3 (PNG, 18 bytes), a b.txt (1 line)"
 
 
@@ -151,7 +155,7 @@ async def test_cancel_interrupts_a_run(editor: Editor, session: str, has_text: b
     editor.notify("session/cancel", sessionId=session)
     assert await editor.stop_reasons(prompt) == ["cancelled"]
     assert bool(editor.text()) == has_text
-    assert "seven" not in editor.text(), "the last word of the reply"
+    assert "seven" not in editor.text(), "the reply was cut before its last word"
     assert await editor.run(session, "hello") == "end_turn"
 
 
@@ -198,14 +202,14 @@ async def test_cancelling_the_request_of_a_run_interrupts_it(editor: Editor, wai
 
 @asynccontextmanager
 async def unread_prompts(editor: Editor, session: str, gate: Gate) -> AsyncIterator[tuple[int, int]]:
-    """Yield the ids of two prompts. The run of one has ended unread, the other's waits for the gate.
+    """Pause the editor's reading. Yield the ids of a prompt whose run has ended, and of one whose run is at the gate.
 
-    Then open the gate, and let the editor read.
+    At the end of the block, open the gate and let the editor read again.
     """
-    editor.reads = trio.Event()
+    editor.pause_reading()
     ended, active = editor.prompt(session, "loop"), editor.prompt(session, "then: wait")
     await gate.started.wait()
-    await wait_all_tasks_blocked()
+    await wait_all_tasks_blocked()  # until the agent waits for its editor
     yield ended, active
     gate.open.set()
     editor.reads.set()
@@ -215,10 +219,10 @@ async def unread_prompts(editor: Editor, session: str, gate: Gate) -> AsyncItera
 async def test_an_earlier_runs_end_releases_no_prompt(editor: Editor, session: str, gate: Gate) -> None:
     async with unread_prompts(editor, session, gate) as (ended, active):
         stop, next_prompt = editor.prompt(session, "stop"), editor.prompt(session, "hello")
-        await wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()  # until the agent has both
         editor.reads.set()
         assert await editor.stop_reasons(ended) == ["max_turn_requests"]
-        await wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()  # in which a wrong answer would come
         assert set(editor.answers).isdisjoint({active, stop, next_prompt})
     assert await editor.stop_reasons(active, stop, next_prompt) == ["end_turn"] * 3
     assert editor.text().endswith("Hello.")
@@ -229,9 +233,9 @@ async def test_prompts_keep_their_order_after_an_unread_end(editor: Editor, sess
     async with unread_prompts(editor, session, gate) as (_, active):
         editor.notify("session/cancel", sessionId=session)
         third = editor.prompt(session, "hello")
-        await wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()  # so that the fourth finds the third waiting
         fourth = editor.prompt(session, "then: plan")
-        await wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()  # until the agent has it, before the unread end is read
     assert await editor.stop_reasons(active, third, fourth) == ["cancelled", "end_turn", "end_turn"]
     assert editor.text().endswith("Hello.Planned.")
 
@@ -243,7 +247,7 @@ async def test_cancelling_a_request_interrupts_only_its_run(
 ) -> None:
     async with unread_prompts(editor, session, gate) as (ended, active):
         editor.notify("$/cancel_request", requestId=ended if is_ended else active)
-        await wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()  # until the agent has it
     assert await editor.stop_reasons(ended, active) == ["max_turn_requests", reason]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.editor import RULES, TOOL_GROUPS, Editor, open_editor, opener
 
+from chain.text.wording import NO_USER_CHOOSES
 from cli.acp.rpc import METHOD_NOT_FOUND
 
 
@@ -38,18 +39,19 @@ async def test_a_permission_shows_the_difference(editor: Editor, session: str, w
 
 
 @pytest.mark.parametrize(
-    ("option", "status", "reply", "content"),
-    [("a", "completed", "Created new.txt", "a\nb\n"), ("n", "failed", "refused", "no file")],
+    ("option", "status", "starts", "reply", "content"),
+    [("a", "completed", True, "Created new.txt", "a\nb\n"), ("n", "failed", False, "refused", "no file")],
     ids=["always", "no"],
 )
 async def test_a_permission_decides_on_the_call(
-    editor: Editor, session: str, workspace: Path, option: str, status: str, reply: str, content: str
+    editor: Editor, session: str, workspace: Path, option: str, status: str, starts: bool, reply: str, content: str
 ) -> None:
     prompt = editor.prompt(session, "write")
     editor.choose_option(await editor.nth_request(), option)
     await editor.result(prompt)
     [call] = editor.tool_calls().values()
-    assert (call["status"], call["kind"], "rawInput" in call) == (status, "edit", option == "a")
+    assert (call["status"], call["kind"]) == (status, "edit")
+    assert ("rawInput" in call) == starts, "the input is sent when the call starts"
     assert reply in editor.text()
     file = workspace / "new.txt"
     assert (file.read_text() if file.exists() else "no file") == content
@@ -94,7 +96,9 @@ async def test_an_approval_is_never_a_form(form_editor: Editor, form_session: st
     assert (await form_editor.nth_request()).method == "session/request_permission"
 
 
-@pytest.mark.parametrize(("query", "reply"), [("write", "no such thing here"), ("ask", "decide")])
+@pytest.mark.parametrize(
+    ("query", "reply"), [("write", "no such thing here"), ("ask", NO_USER_CHOOSES)], ids=["approval", "choice"]
+)
 async def test_an_editor_that_cannot_ask_refuses(
     form_editor: Editor, form_session: str, query: str, reply: str
 ) -> None:

@@ -17,7 +17,8 @@ FINAL_STATES = {"delivered", "handled", "returned", "dropped"}
 TEXTS = ["hello", "wait", "ask", "!look", "!!turn", "then: hello", "then: wait", "stop", "todo: add x", "how far?"]
 TEXTS += ["/queue", "/drop", "/compact", "/to main hello", "/model offline", "/quit"]
 CHAINS = ["default", "other"]
-SIMPLE_ACTS = ["pause", "pause", "cancel", "withdraw", "open gate", "answer", "dismiss", "load"]
+SIMPLE_ACTS = [*["pause"] * 2, "cancel", "withdraw", "open gate", "answer", "dismiss", "load"]
+"""Acts without a parameter. An entry that is repeated is drawn more often."""
 ACTS = st.lists(
     st.tuples(st.sampled_from(["prompt", "steer"]), st.sampled_from(TEXTS))
     | st.tuples(st.just("switch chain"), st.sampled_from(CHAINS))

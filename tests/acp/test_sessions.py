@@ -10,7 +10,7 @@ import pytest
 from support.editor import RULES, Editor, open_editor, open_uninitialized_editor, opener
 from support.examples import sample_in_short_run
 from support.gate import Gate
-from support.servers import entry_of, log_rows
+from support.servers import entry_of, remove_time_limits, until_logged
 
 from chain.config.load import load_settings
 from chain.lines.parse import MAX_LINE
@@ -67,6 +67,7 @@ async def test_a_loaded_session_is_shown_before_the_answer(tmp_path: Path, works
         after_answer = other.log[other.log.index(("answer", load)) + 1 :]
         assert {kind for _, kind in after_answer} <= {"available_commands_update"}
         assert other.text() == editor.text()
+        # The first editor shows its own first prompt, and receives the second with the run that reads it.
         assert other.text("user_message_chunk") == "wait" + editor.text("user_message_chunk")
         [call] = other.tool_calls().values()
         assert call["status"] == "completed"
@@ -199,6 +200,7 @@ async def test_a_bug_ends_only_its_session(tmp_path: Path) -> None:
     async with open_editor(opener(tmp_path / "home", rules, tools=[break_chain])) as editor:
         session, other = await editor.new_session(tmp_path), await editor.new_session(tmp_path)
         assert (await editor.prompt_error(session, "break")).code == INTERNAL_ERROR
+        # The session is still closing, or closed already.
         assert (await editor.prompt_error(session, "break")).code in (INTERNAL_ERROR, NOT_FOUND)
         assert await editor.run(other, "hello") == "end_turn"
     assert any("a mistake of our own" in warning for warning in editor.warnings)
@@ -233,17 +235,19 @@ async def test_unusable_servers_are_named(editor: Editor, workspace: Path) -> No
     assert any("weather" in warning for warning in editor.warnings)
 
 
-async def test_a_servers_prompt_is_a_command(editor: Editor, tmp_path: Path) -> None:
-    server = {**entry_of(tmp_path / "log"), "name": "h", "env": [{"name": "A", "value": "${HOME}"}]}
+async def test_a_servers_prompt_is_a_command(editor: Editor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_time_limits(monkeypatch)
+    environment = [{"name": "A", "value": "${UNSET}"}]  # plain text: an unset variable would disable the server
+    server = {**entry_of(tmp_path / "log"), "name": "h", "env": environment}
     session = (await editor.call("session/new", cwd=str(tmp_path), mcpServers=[server]))["sessionId"]
     assert await editor.run(session, "hello") == "end_turn"
-    assert "tools/list" in log_rows(tmp_path / "log")
-    *_, offer = editor.updates("available_commands_update")
+    await until_logged(tmp_path / "log", "tools/list")
     command = {"name": "mcp:h:greet", "description": "A greeting.", "input": {"hint": "[...]"}}
-    assert command in offer["availableCommands"]
+    await editor.wait_until(lambda: command in editor.updates("available_commands_update")[-1]["availableCommands"])
     assert await editor.run(session, "/mcp:h:greet Ada") == "end_turn"
     assert "Good day." in editor.text()
-    assert "needs who" in (await editor.prompt_error(session, "/mcp:h:greet")).message
+    missing_argument = await editor.prompt_error(session, "/mcp:h:greet")
+    assert "needs who" in missing_argument.message
 
 
 async def test_instructions_of_the_project_are_named(editor: Editor, workspace: Path) -> None:

@@ -36,7 +36,7 @@ WORKSPACE = Path("/home/me")
         ("plan_list", {}, "plan_list"),
         ("reviewer", {"task": 5}, "reviewer"),
         ("shell", {"command": "echo \x1b[2J \u202eback"}, r"shell: echo \x1b[2J \u202eback"),
-        ("shell", {"command": "x" * LONGEST_TITLE}, "shell: ".ljust(LONGEST_TITLE, "x") + "…"),
+        ("shell", {"command": "x" * LONGEST_TITLE}, f"shell: {'x' * (LONGEST_TITLE - len('shell: '))}…"),
     ],
     ids=["path", "path and pattern", "two rows", "no input", "wrong type", "invisible characters", "long"],
 )
@@ -74,7 +74,7 @@ def test_differences_turn_the_old_file_into_the_new(old: str, new: str) -> None:
     for part in preview_content(diff, diff.text, WORKSPACE):
         assert (part["type"], part["path"]) == ("diff", "/home/me/a file")
         # The text between two differences is the same in both files.
-        lines_before = max(part["_meta"]["chain"]["line"] - 1, 0)
+        lines_before = max(part["_meta"]["chain"]["line"] - 1, 0)  # an empty new file has the line 0
         start = len("".join(new.splitlines(keepends=True)[:lines_before]))
         unchanged = start - len(patched)
         patched, rest = patched + rest[:unchanged], rest[unchanged:]
@@ -131,7 +131,8 @@ def fill_in(**fields: object) -> dict[str, Any]:
 
 def test_an_offered_escalation_is_an_option() -> None:
     _, parameters = question_request(APPROVAL, {}, has_forms=False)
-    assert [option["optionId"] for option in parameters["options"]] == ["y", "o", "a", "n"]
+    yes, outside_the_sandbox, always, no = "y", "o", "a", "n"
+    assert [option["optionId"] for option in parameters["options"]] == [yes, outside_the_sandbox, always, no]
 
 
 @pytest.mark.parametrize("option", ["y", "o", "a", "n"])

@@ -47,7 +47,7 @@ def result(status: events.Status, text: str, *replies: str) -> events.Result:
     ("streamed", "end", "added"),
     [
         pytest.param("The answer.", result("done", "The answer.", "The answer."), [], id="answer"),
-        pytest.param("", result("done", "The answer.", "The answer."), [], id="answer before the last message"),
+        pytest.param("", result("done", "The answer.", "The answer."), [], id="answer sent in an earlier message"),
         pytest.param("So f", result("cancelled", "So f\n\nWhat instead?", "So f"), ["What instead?"], id="question"),
         pytest.param("", result("cancelled", "Cancelled."), ["Cancelled."], id="cancelled"),
         pytest.param("Part", result("interrupted", "Interrupted."), [], id="interrupted"),
@@ -106,10 +106,10 @@ def shown_output(update: Mapping[str, Any]) -> str:
 
 def test_only_the_end_of_the_progress_is_shown(builder: UpdateBuilder) -> None:
     builder.updates(events.ToolCall(id="c1", name="shell", input={"command": "make"}))
-    for n in range(MAX_SHOWN_OUTPUT):
+    for n in range(MAX_SHOWN_OUTPUT):  # rows, which have several times as many characters
         [update] = builder.updates(events.ToolProgress(id="c1", name="shell", text=f"row {n}\n"))
     assert f"row {n}\n" in shown_output(update)
-    assert len(shown_output(update)) < 2 * MAX_SHOWN_OUTPUT
+    assert len(shown_output(update)) < 2 * MAX_SHOWN_OUTPUT, "the fence around the output is short"
 
 
 def test_the_result_replaces_the_progress(builder: UpdateBuilder) -> None:

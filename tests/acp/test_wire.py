@@ -138,9 +138,9 @@ async def test_our_requests_get_results_and_errors() -> None:
             results[name] = result.message if isinstance(result, RpcError) else result
 
         nursery.start_soon(ask, "good")
-        good = await editor.nth_request(1)
+        good = await editor.nth_request(nth=1)
         nursery.start_soon(ask, "bad")
-        bad = await editor.nth_request(2)
+        bad = await editor.nth_request(nth=2)
         editor.send(id=99, result="an answer without a request")
         editor.send(id=bad.id, error={"code": 1, "message": "no"})
         for result in ("first answer", "second answer"):
@@ -166,7 +166,7 @@ async def test_messages_for_a_stalled_peer_are_bounded() -> None:
             editor.start_request("echo")
             editor.send_row("nonsense")
         await wait_all_tasks_blocked()
-        assert len(editor.outbox) <= 2 * ROOM
+        assert len(editor.outbox) <= 2 * ROOM, "a full outbox stops our notifications, and the reading of requests"
         nursery.cancel_scope.cancel()
 
 

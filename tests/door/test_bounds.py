@@ -24,7 +24,7 @@ from cli.door import connection, server, sockets
 CLIENTS = 1_000
 """Many times the clients that the door accepts at the same time."""
 BATCH = 100
-"""Clients that connect before the door can accept any. More than 128 would block."""
+"""Clients that connect before the door can accept any. More than 128, the door's backlog, would block."""
 CACHED_BLOCKS = CLIENTS // 2
 """Blocks of memory that Python may cache. A leak would be at least one block for each client."""
 
@@ -105,7 +105,7 @@ async def test_a_sender_that_never_reads_is_disconnected(
     client: Client,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "MAX_BEHIND", 100_000)
+    monkeypatch.setattr(connection, "MAX_BEHIND", 100_000)  # so that fewer rows suffice
     sender = await door.connect(reads=False)
     with suppress(trio.BrokenResourceError):
         while True:

@@ -109,7 +109,7 @@ async def test_watch_shows_a_run_to_its_end(session: Session, gates: Gates, tmp_
     async with trio.open_nursery() as nursery, open_door(session, tmp_path) as door:
         nursery.start_soon(run_watch, door, rows.append)
         while "use B" not in "".join(rows):
-            await wait_all_tasks_blocked(0.005)
+            await wait_all_tasks_blocked(0.005)  # the watcher prints in a thread
         await finish_run(session, gates)
     text = "".join(rows)
     assert text.startswith(f"Watching {session.chain.session_id}")
@@ -123,7 +123,7 @@ async def test_watch_prints_events_as_json(session: Session, gates: Gates, tmp_p
     async with trio.open_nursery() as nursery, open_door(session, tmp_path) as door:
         nursery.start_soon(partial(run_watch, door, rows.append, in_json=True))
         while len(rows) < 3:
-            await wait_all_tasks_blocked(0.005)
+            await wait_all_tasks_blocked(0.005)  # the watcher prints in a thread
         assert [json.loads(row)["type"] for row in rows] == ["init", "run_started", "line_queued"]
         await finish_run(session, gates)
     *others, last = [json.loads(row)["type"] for row in rows]

@@ -36,7 +36,8 @@ s.recv(1)
 
 ADOPT = """
 import ctypes, os, subprocess, sys
-assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+PR_SET_CHILD_SUBREAPER = 36
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 subprocess.run([sys.executable, "-c", *sys.argv[1:]], check=True)
 sys.stdin.read()
 try:
@@ -123,7 +124,8 @@ def test_a_descendant_is_refused(steps: str, door: socket.socket, path: Path) ->
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("steps", STEPS)
 def test_a_process_that_has_exited_is_refused(steps: str, door: socket.socket, path: Path) -> None:
-    with descendant(CONNECT.replace("s.recv(1)", ""), steps, path):
+    connect_and_exit = CONNECT.replace("s.recv(1)", "")
+    with descendant(connect_and_exit, steps, path):
         peer, _ = door.accept()
     with peer:
         assert peers.refusal_reason(peer) == peers.GONE
@@ -136,7 +138,7 @@ def test_an_unrelated_process_is_accepted(unrelated_door: IO[str], path: Path) -
 
 
 def test_a_command_of_another_chain_is_refused(unrelated_door: IO[str], path: Path, tmp_path: Path) -> None:
-    guard = tmp_path / "chain/tools/processes/guard.py"
+    guard = tmp_path / "chain/tools/processes/guard.py"  # a command of a chain is known by this path of its ancestor
     guard.parent.mkdir(parents=True)
     guard.write_text("import subprocess, sys\nsubprocess.run([sys.executable, '-c', *sys.argv[1:]])\n")
     with subprocess.Popen([sys.executable, str(guard), CONNECT, "setsid", str(path)]):
@@ -148,5 +150,6 @@ def test_another_user_is_refused(door: socket.socket, path: Path) -> None:
     python = python_of(NOBODY)
     path.parent.chmod(0o777)
     path.chmod(0o777)
-    with subprocess.Popen([python, "-c", CONNECT, "", str(path)], **user_options(NOBODY)):
+    no_steps = ""
+    with subprocess.Popen([python, "-c", CONNECT, no_steps, str(path)], **user_options(NOBODY)):
         assert problem_of_next(door) == peers.OTHER_USER

@@ -17,6 +17,7 @@ from chain.errors import UserError
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
 from chain.journal.records import Session
+from cli.door import client as door_client
 from cli.door import sockets
 from cli.door.client import find_chain
 
@@ -110,7 +111,7 @@ def test_a_door_of_another_user_is_not_listed(state: Path) -> None:
 
 
 def test_a_path_may_be_long(state: Path) -> None:
-    path = open_and_close(state.joinpath(*["a" * 60] * 4))
+    path = open_and_close(state.joinpath(*["a" * 60] * 4))  # the system binds at most 107 bytes
     with socket.socket(socket.AF_UNIX) as other, pytest.raises(OSError, match="too long"):
         other.bind(str(path))
 
@@ -143,40 +144,42 @@ def test_another_file_is_not_removed(state: Path) -> None:
 
 @contextmanager
 def answering_door(state: Path, *silent: str) -> Iterator[None]:
-    """Open the door of a chain that greets its client, and doors of ``silent`` chains, which never do."""
+    """Open the door of the chain ``ID``, which greets its client, and doors of ``silent`` chains, which never do."""
 
-    def greet() -> None:
+    def greet(listening: socket.socket) -> None:
         peer, _ = listening.accept()
         with peer:
             row = {"type": "init", "session": ID, "workspace": str(state)}
             peer.sendall(json.dumps(row).encode() + b"\n")
 
     with ExitStack() as stack:
-        for id in (*silent, ID):
-            listening, _ = sockets.listen(state, {}, id)
-            stack.enter_context(listening)
-        thread = threading.Thread(target=greet)
+        doors = {id: stack.enter_context(sockets.listen(state, {}, id)[0]) for id in (*silent, ID)}
+        thread = threading.Thread(target=greet, args=[doors[ID]])
         thread.start()
         yield
         thread.join()
 
 
-def test_silent_chains_do_not_delay_others(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.door.client.GREETING_S", 600)
-    monkeypatch.setattr("cli.door.client.OTHERS_S", 0.05)
+@pytest.fixture
+def _short_wait_for_silent_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let only a greeting of the chain that is meant end the wait for silent chains, soon after it."""
+    monkeypatch.setattr(door_client, "GREETING_S", 600)  # longer than a test may take
+    monkeypatch.setattr(door_client, "OTHERS_S", 0.05)
+
+
+@pytest.mark.usefixtures("_short_wait_for_silent_chains")
+def test_silent_chains_do_not_delay_others(state: Path) -> None:
     with answering_door(state, "a-silent", "z-silent"), find_chain(state, {}, session="", workspace=state) as client:
         assert client.session == ID
 
 
 @pytest.fixture
-def _three_chains(state: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _three_chains(state: Path, _short_wait_for_silent_chains: None) -> Iterator[None]:
     """Open the doors of the chain ``ID``, of a silent one in its workspace, and of a silent one in another."""
-    monkeypatch.setattr("cli.door.client.GREETING_S", 600)
-    monkeypatch.setattr("cli.door.client.OTHERS_S", 0.05)
     (state / "sessions").mkdir(parents=True)
     for id, workspace in {"2026-0": state, "2026-1": state / "other"}.items():
         with closing(DiskFile(state / "sessions" / f"{id}.jsonl", is_new=True)) as file:
-            Journal(file).record(Session(id, "1", "m", str(workspace)))
+            Journal(file).record(Session(id=id, version="1", model="m", workspace=str(workspace)))
     with answering_door(state, "2026-0", "2026-1"):
         yield
 
@@ -187,18 +190,10 @@ def test_a_whole_id_means_its_chain(state: Path) -> None:
 
 
 @pytest.mark.usefixtures("_three_chains")
-def test_silent_chains_of_the_workspace_may_be_meant(state: Path) -> None:
-    with pytest.raises(UserError, match=rf"^2 chains could be meant; .*2026-0 does not answer.*{ID} in"):
-        find_chain(state, {}, session="", workspace=state)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("_three_chains")
-def test_an_incomplete_id_may_mean_silent_chains(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # All this time is spent on waiting for the silent chains.
-    monkeypatch.setattr("cli.door.client.GREETING_S", 5)
-    with pytest.raises(UserError, match=rf"^3 chains could be meant; .*2026-0 does not answer.*{ID} in"):
-        find_chain(state, {}, session="2026", workspace=state)
+@pytest.mark.parametrize(("session", "count"), [("", 2), ("2026", 3)], ids=["by workspace", "by an incomplete id"])
+def test_silent_chains_may_be_meant(session: str, count: int, state: Path) -> None:
+    with pytest.raises(UserError, match=rf"^{count} chains could be meant; .*2026-0 does not answer.*{ID} in"):
+        find_chain(state, {}, session=session, workspace=state)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +207,7 @@ def test_the_other_chains_are_named(session: str, why: str, state: Path) -> None
 
 
 def test_a_silent_chain_is_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.door.client.GREETING_S", 0.05)
+    monkeypatch.setattr(door_client, "GREETING_S", 0.05)
     silent, _ = sockets.listen(state, {}, "silent")
     with silent, pytest.raises(UserError, match="the session silent does not answer"):
         find_chain(state, {}, session="", workspace=state)

@@ -30,7 +30,7 @@ Act = Row | bytes | str | float
 """A row for the door, as an object or as bytes; ``"leave"``; ``"watch"``; or seconds to wait."""
 
 PAUSES = [0.0, 0.25, 1.0, 3.0]
-
+"""Seconds. They must be floats, unlike other acts."""
 
 ROWS: list[Row | bytes] = [
     *(line_object(text) for text in LINES),
@@ -48,9 +48,11 @@ ROWS: list[Row | bytes] = [
     {"type": "interrupt"},
     *(b"no json", b"[]", b"\xff", b'{"type":"line","id":"same"}', b'{"type":"nonsense","id":"same"}', b""),
 ]
+"""Rows of all kinds. ``‹›`` becomes the number of the line. An entry that is repeated is drawn more often."""
 ACTS: list[Act] = [*ROWS * 2, *["watch"] * 5, *["leave"] * 4, *PAUSES * 3]
-acts_at_places = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(range(len(ACTS)))), min_size=1, max_size=20)
-typed_lines = st.lists(st.tuples(st.integers(0, 40), st.sampled_from([*LINES, DROP, INTERRUPT])), max_size=4)
+places, indexes_of_acts, event_numbers = st.integers(0, 3), st.sampled_from(range(len(ACTS))), st.integers(0, 40)
+acts_at_places = st.lists(st.tuples(places, indexes_of_acts), min_size=1, max_size=20)
+acts_at_events = st.lists(st.tuples(event_numbers, st.sampled_from([*LINES, DROP, INTERRUPT])), max_size=4)
 models = st.one_of(st.lists(asking_steps, min_size=1, max_size=5), st.lists(steps, max_size=6))
 limits = st.sampled_from([{}, {"inbox_size": 2}, {"max_iterations": 3, "inbox_size": 2}, {"inbox_size": 1}])
 
@@ -82,7 +84,7 @@ class Places:
         """All clients so far."""
         self._session, self._door = session, door
         self._at: dict[int, Player] = {}
-        self._number = 100
+        self._number = 100  # the user at the prompt counts from 0
 
     async def act(self, place: int, act: Act) -> None:
         if isinstance(act, float):
@@ -101,7 +103,7 @@ class Places:
                     await player.client.send({"type": "watch"})
                     player.watches_from = player.watches_from or len(self._session.events)
                 case bytes():
-                    player.bad_rows += bool(act)
+                    player.bad_rows += act != b""  # an empty row is ignored
                     await player.client.stream.send_all(act + b"\n")
                 case dict():
                     await player.client.stream.send_all(json.dumps(self._numbered(player, act)).encode() + b"\n")
@@ -154,7 +156,7 @@ def check_rows(player: Player, events_of_session: Sequence[Row]) -> None:
     assert player.keys <= {key_of(row) for row in rows if is_of_line(row)}, "each line has an answer"
 
 
-@sharded(2_000, models, acts_at_places, typed_lines, limits)
+@sharded(2_000, models, acts_at_places, acts_at_events, limits)
 def test_each_client_receives_what_concerns_it(
     model: list[Step], acts: list[tuple[int, int]], typed: list[tuple[int, str]], limit: dict[str, int]
 ) -> None:
@@ -167,8 +169,8 @@ def test_each_client_receives_what_concerns_it(
                     session.chain.listen(user := ActingUser(session, typed, also_idle=True))
                     session.chain.submit("Do the task")
                     user.perform_first()
-                    for place, act in acts:
-                        await places.act(place, ACTS[act])
+                    for place, index in acts:
+                        await places.act(place, ACTS[index])
                     await places.refuse_questions()
                     await wait_quiet(session)
                     session.chain.submit("Do another task")

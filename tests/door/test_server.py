@@ -121,7 +121,8 @@ async def test_a_refused_line_hides_no_other_line(
 
 
 async def test_a_line_returned_after_its_run_is_reported(tmp_path: Path) -> None:
-    model = RandomModel([Step((ToolCall("a", "steered", {}),)), Step((Text("No."),), "refusal")])
+    # The model reads the query of the interrupted run with that of the next run, and refuses both.
+    model = RandomModel([Step((ToolCall("a", "steered", {}),)), Step((Text("No."),), stop_reason="refusal")])
     async with open_session(model, tools=TOOLS) as session, open_door(session, tmp_path) as door:
         client = await door.connect()
         await client.send({"type": "line", "text": "Do the task", "id": "q"}, {"type": "interrupt"})
@@ -131,7 +132,7 @@ async def test_a_line_returned_after_its_run_is_reported(tmp_path: Path) -> None
             await session.chain.wait_idle()
         await wait_all_tasks_blocked()
         *_, last = line_rows(client)
-        assert last == ("q", session.state("q"))
+        assert last == ("q", session.state("q")) == ("q", "returned")
 
 
 # --------------------------------------------------------------------------------------------------------- other rows
@@ -176,8 +177,8 @@ async def test_a_bad_row_is_answered(client: Client) -> None:
         await client.send_line("  ", id="next")
         await client.wait_for("receipt", id="next")
         [error] = client.rows_of("error")
-        assert message in error["message"]
-        assert error["id"] == ("n" if b'"id":"n"' in data else "")
+        id_of_row = "n" if b'"id":"n"' in data else ""
+        assert (error["id"], message in error["message"]) == (id_of_row, True), error["message"]
 
 
 # ----------------------------------------------------------------------------------------------------------- watching
@@ -219,7 +220,7 @@ async def test_a_slow_watcher_learns_that_it_was_disconnected(
         slow.send(type="watch")
         await wait_all_tasks_blocked()
         with monkeypatch.context() as patched:
-            patched.setattr(connection, "MAX_BEHIND", -1)
+            patched.setattr(connection, "MAX_BEHIND", -1)  # even one row that waits is too much
             await finish_and_send(running, gates)
         with pytest.raises(UserError, match="the chain continues"):
             await trio.to_thread.run_sync(list, slow.rows())
@@ -240,10 +241,10 @@ async def test_a_client_that_does_not_read_is_disconnected(mock_clock: MockClock
         took = trio.current_time() - start
         await trio.sleep(connection.STALL_S + 1)
         assert (other.types.count("result"), other.is_closed) == (runs, False)
-        assert took < runs * 60, "the runs take as long as their model"
+        assert took < runs * 60, "each run takes the 30 s of its model, and waits for no client"
         await stalled.read()
         *_, last = other.rows
-        assert last not in stalled.rows, "it was disconnected before the end"
+        assert last not in stalled.rows, "the stalled client was disconnected before the end"
 
 
 # ---------------------------------------------------------------------------------------------------------- questions

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cli.input.json_rows import JsonLine, Malformed, read_row
+from cli.input.json_rows import MAX_LINE_ID, MAX_SHOWN_ROW, JsonLine, Malformed, read_row
 from cli.input.splitter import RawLine
 
+LONG_ID = "i" * (MAX_LINE_ID + 1)
 MALFORMED = {
     "not json": "it is not a JSON object",
     '{"type":"line","text":': "it is not a JSON object",
@@ -25,7 +26,7 @@ MALFORMED = {
     '{"type":"drop"}': "its id must be a string",
     '{"type":"answer","id":"Q1"}': "its id and its text must be strings",
     '{"type":"line","text":"x","id":"a\\u001bb"}': "its id is too long, or has characters that cannot be printed",
-    f'{{"type":"line","text":"x","id":"{"i" * 201}"}}': "its id is too long, or has characters that cannot be printed",
+    f'{{"type":"line","text":"x","id":"{LONG_ID}"}}': "its id is too long, or has characters that cannot be printed",
     '{"type":"watch"}': "the type 'watch' is unknown",
     '{"type":"line","text":"x","To":"main"}': "the key 'To' is unknown; did you mean 'to'?",
     '{"type":"line","text":"x","parent":"main"}': "the key 'parent' is unknown",
@@ -39,7 +40,7 @@ def test_a_malformed_row_is_an_error_with_examples(text: str, error: str) -> Non
     assert isinstance(row, Malformed)
     assert row.error.startswith(f"line 7 of the input was not understood ({error}); write ")
     assert '{"type":"interrupt"}' in row.error
-    assert len(row.text) <= 200
+    assert len(row.text) <= MAX_SHOWN_ROW
 
 
 @pytest.mark.parametrize(

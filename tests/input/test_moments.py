@@ -38,7 +38,7 @@ from cli.input.moments import (
         '@"my notes" sum it up',
     ],
 )
-@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("strict", [True, False], ids=["strict", "lenient"])
 def test_other_text_has_no_moment(text: str, strict: bool) -> None:
     assert parse_moment(text, strict=strict) == ScheduledLine(Now(), text, text)
 
@@ -65,11 +65,14 @@ def test_other_text_has_no_moment(text: str, strict: bool) -> None:
         ("@done @told is text", AtDone(), "", "@told is text"),
     ],
 )
-@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("strict", [True, False], ids=["strict", "lenient"])
 def test_a_moment_and_an_address_precede_the_text(
     written: str, moment: Moment, to: str, text: str, strict: bool
 ) -> None:
     assert parse_moment(written, strict=strict) == ScheduledLine(moment, text, written, to)
+
+
+ARABIC_3 = "\u0663"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_a_moment_and_an_address_precede_the_text(
         ("@tool shell", "write it as @tool NAME TEXT"),
         ("@answer", "write it as @answer TEXT"),
         ("@done  ", "write it as @done TEXT"),
-        *((f"@after {s} x", "write it as @after SECONDS TEXT") for s in ("lunch", "nan", "inf", "-1", "1e9", "٣")),
+        *((f"@after {s} x", "write it as @after SECONDS TEXT") for s in ("lunch", "nan", "inf", "-1", "1e9", ARABIC_3)),
         ("@ot explore-1 x", "did you mean @to?"),
         ("@to", "write it as @to AGENT TEXT"),
         ("@to explore-1  ", "write it as @to AGENT TEXT"),
@@ -109,8 +112,8 @@ def test_no_text_is_lost(start: str, rest: str) -> None:
     line = parse_moment(start + rest, strict=False)
     assert line.written == start + rest
     assert line.written.endswith(line.text)
-    has_no_prefix = isinstance(line.moment, Now) and not line.to
-    assert not has_no_prefix or line.text == line.written
+    if isinstance(line.moment, Now) and not line.to:
+        assert line.text == line.written
 
 
 def test_a_script_has_one_line_per_row() -> None:
@@ -139,6 +142,7 @@ RESULT = events.Result(status="done", result="It is 5.")
 TOOL_ENDED = events.ToolResult(id="t2", name="explore", text="", is_error=False, seconds=1)
 ENDED = events.AgentEnded(name="explore-1", kind="explore", parent_id="t2", task="x", status="done")
 STARTED = events.AgentStarted(name="explore-1", kind="explore", parent_id="t2", task="x")
+"""The agent that the call ``t2`` starts."""
 NO_ANSWER = events.Reply(text="Let me look.", tool_calls=2)
 CHILD_ITERATION, CHILD_TOOL, CHILD_ANSWER = (replace(event, agent="explore-1") for event in (ITERATION, TOOL, ANSWER))
 EVENTS = (
@@ -147,27 +151,26 @@ EVENTS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("moment", "to", "expected"),
-    [
-        (AtIteration(2), "", [ITERATION]),
-        (AtIteration(2), "main", [ITERATION]),
-        (AtIteration(2), "explore-1", [CHILD_ITERATION]),
-        (AtIteration(3), "", []),
-        (AtTool("shell"), "", [TOOL, CHILD_TOOL]),
-        (AtTool("shell"), "explore-1", [TOOL, CHILD_TOOL]),
-        (AtTool("read_file"), "", []),
-        (AtAnswer(), "", [ANSWER]),
-        (AtAnswer(), "EXPLORE-1", [CHILD_ANSWER]),
-        (AtDone(), "", [RESULT]),
-        (AtDone(), "main", [RESULT]),
-        (AtDone(), "explore-1", [ENDED]),
-        (AtDone(), "plan-1", []),
-        (AtAgent("t2"), "", [TOOL_ENDED, STARTED]),
-        (Now(), "", []),
-        (After(0), "", []),
-    ],
-    ids=lambda value: "" if isinstance(value, list) else str(value),
-)
+DUE_EVENTS: dict[str, tuple[Moment, str, list[Event]]] = {
+    "iteration": (AtIteration(2), "", [ITERATION]),
+    "iteration of main": (AtIteration(2), "main", [ITERATION]),
+    "iteration of a child": (AtIteration(2), "explore-1", [CHILD_ITERATION]),
+    "another iteration": (AtIteration(3), "", []),
+    "a tool of any agent": (AtTool("shell"), "", [TOOL, CHILD_TOOL]),
+    "a tool, with an address": (AtTool("shell"), "explore-1", [TOOL, CHILD_TOOL]),
+    "another tool": (AtTool("read_file"), "", []),
+    "answer without tool calls": (AtAnswer(), "", [ANSWER]),
+    "answer of a child in capitals": (AtAnswer(), "EXPLORE-1", [CHILD_ANSWER]),
+    "end of the run": (AtDone(), "", [RESULT]),
+    "end of main": (AtDone(), "main", [RESULT]),
+    "end of a child": (AtDone(), "explore-1", [ENDED]),
+    "end of an unknown agent": (AtDone(), "plan-1", []),
+    "start of a call's agent, or end of the call": (AtAgent("t2"), "", [TOOL_ENDED, STARTED]),
+    "now": (Now(), "", []),
+    "after seconds": (After(0), "", []),
+}
+
+
+@pytest.mark.parametrize(("moment", "to", "expected"), DUE_EVENTS.values(), ids=DUE_EVENTS)
 def test_moments_come_at_events_of_their_agent(moment: Moment, to: str, expected: list[Event]) -> None:
     assert [event for event in EVENTS if is_due(moment, event, to)] == expected

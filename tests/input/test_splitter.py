@@ -46,6 +46,7 @@ def test_a_line_ends_at_a_newline(data: bytes, expected: list[str]) -> None:
 def test_chunks_may_end_anywhere() -> None:
     data = BOM + "eins\r\nzwölf 🔔\n\r\nlast \xff".encode() + b"\xff\r\nno end"
     whole = split(data)
+    # ``\xff`` is a character in the encoded text, and an invalid byte after it.
     assert [line.text for line in whole] == ["eins", "zwölf 🔔", "", "last ÿ\ufffd", "no end"]
     for cut in range(1, len(data)):
         assert split(data[:cut], data[cut:]) == whole, cut
@@ -87,7 +88,8 @@ def test_a_cut_line_is_longer_than_the_limit(prefix: bytes, tail: str) -> None:
     """So the line is refused, and not accepted as a shorter one."""
     long, next_line = split(prefix + f"{LONGEST}{tail}\nnext\n".encode())
     assert len(long.text) > MAX_LINE
-    assert long.is_cut == (long.text != f"{LONGEST}{tail}".removesuffix("\r"))
+    has_lost_text = long.text != f"{LONGEST}{tail}".removesuffix("\r")
+    assert long.is_cut == has_lost_text
     assert not long.has_invalid_bytes
     assert next_line == RawLine("next", 2)
 

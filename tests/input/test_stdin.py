@@ -80,7 +80,7 @@ def test_pipes_sockets_and_files_are_piped(connection: Connection, tmp_path: Pat
         assert is_piped(file.fileno())
     os.close(read_end)
     os.close(write_end)
-    assert not is_piped(read_end), "it is closed"
+    assert not is_piped(read_end), "a closed descriptor is no input"
 
 
 def test_terminals_and_devices_are_not_piped() -> None:

@@ -104,6 +104,10 @@ class Editor:
         """Answer a request for permission."""
         self.answer(request, outcome={"outcome": "selected", "optionId": option})
 
+    def pause_reading(self) -> None:
+        """Leave the agent's messages unread until ``reads`` is set again."""
+        self.reads = trio.Event()
+
     async def receive(self, rows: bytes) -> None:
         """Receive rows of the agent."""
         await trio.lowlevel.checkpoint()
