@@ -46,7 +46,8 @@ def start_of_run(id: str) -> list[Row]:
 
 
 RUN = [line("L1", "First row\nsecond row"), *start_of_run("L1"), message("Yes."), result()]
-"""A whole run with 123 tokens."""
+"""A whole run."""
+RUN_TOKENS = 100 + 20 + 3
 
 
 def write_journal(folder: Path, id: str, rows: Iterable[Row], *, start: float = 1000.0, tail: bytes = b"") -> Path:
@@ -72,12 +73,12 @@ def test_a_summary_counts_runs_tokens_and_costs(tmp_path: Path) -> None:
     write_journal(tmp_path, "20260101-000000-aaaaaa", [SESSION, *RUN, *second_run, *waiting])
     assert only_summary(tmp_path) == listing.Summary(
         id="20260101-000000-aaaaaa",
-        changed=1013.0,
+        changed=1013.0,  # of the last of 13 records
         workspace="/home/me/here",
         model="other",
         query="First row",
         runs=2,
-        tokens=246,
+        tokens=2 * RUN_TOKENS,
         cost_usd=0.5,
         open_lines=("L3", "L4"),
         is_open=False,
@@ -134,8 +135,8 @@ UNUSABLE_ROWS = {
 def test_torn_and_foreign_rows_are_skipped(row: str, tmp_path: Path) -> None:
     write_journal(tmp_path, "a", [SESSION, *RUN], tail=UNUSABLE_ROWS[row])
     summary = only_summary(tmp_path)
-    assert (summary.runs, summary.query, summary.tokens, summary.open_lines) == (1, "First row", 123, ())
-    assert summary.changed == 1006.0
+    assert (summary.runs, summary.query, summary.tokens, summary.open_lines) == (1, "First row", RUN_TOKENS, ())
+    assert summary.changed == 1006.0, "the time of the last record of RUN"
 
 
 def test_files_that_are_no_journals_are_skipped(tmp_path: Path) -> None:
@@ -174,6 +175,7 @@ def test_a_session_belongs_to_its_last_workspace(tmp_path: Path) -> None:
 
 
 def test_a_summary_is_cached_until_its_journal_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cached summary needs no ``load_journal``. It moves with its journal, whose name is the id."""
     path = write_journal(tmp_path, "a", [SESSION, *RUN])
     summary = only_summary(tmp_path)
     with monkeypatch.context() as patched:

@@ -17,7 +17,7 @@ from trio.testing import MockClock
 
 from chain import events
 from chain.agent import refusals
-from chain.agent.refusals import OVER_LIMIT, apply_removal, removal_of_excess_images
+from chain.agent.refusals import MAX_REQUEST_IMAGE_BYTES, OVER_LIMIT, apply_removal, removal_of_excess_images
 from chain.agent.window import length_of
 from chain.errors import ModelError
 from chain.journal.records import REFUSED, Removed
@@ -214,9 +214,10 @@ async def test_images_over_the_limit_are_removed_first(workspace: Path, monkeypa
 
 
 def test_a_repeated_image_is_removed_once() -> None:
-    image = Image("image/png", "d", "d.png", "AAAA", 9_000_000)
+    size = MAX_REQUEST_IMAGE_BYTES // 2 - 1_000_000  # two of three fit into a request
+    image = Image("image/png", "d", "d.png", "AAAA", size)
     messages = [Message("user", (Text("see"), image))] * 3
-    (removed,) = removal_of_excess_images("main", 1, messages, 27_000_000)
+    (removed,) = removal_of_excess_images("main", 1, messages, 3 * size)
     assert removed.digests == ("d",)
     assert [len(m.images) for m in apply_removal(messages, removed)] == [0, 1, 1]
 
@@ -291,7 +292,7 @@ async def test_a_refused_unknown_tool_ends_the_run() -> None:
 
 
 FIRST_IMAGE, SECOND_IMAGE = Image("image/png", "d1", "one.png"), Image("image/png", "d2", "two.png")
-RESULT = ToolResult("t1", "seen", True, (FIRST_IMAGE, SECOND_IMAGE))
+RESULT = ToolResult("t1", "seen", is_error=True, images=(FIRST_IMAGE, SECOND_IMAGE))
 CALL = ToolCall("t1", "look", {"at": 1})
 
 
@@ -300,7 +301,7 @@ CALL = ToolCall("t1", "look", {"at": 1})
     [
         pytest.param(FIRST_IMAGE, "d1", Text("[image one.png removed: no]"), id="image"),
         pytest.param(Text("secret"), digest_of(Text("secret")), Text("[text removed: no]"), id="text"),
-        pytest.param(RESULT, digest_of(RESULT), ToolResult("t1", "[result removed: no]", True), id="result"),
+        pytest.param(RESULT, digest_of(RESULT), ToolResult("t1", "[result removed: no]", is_error=True), id="result"),
         pytest.param(
             RESULT,
             "d2",

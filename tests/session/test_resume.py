@@ -244,6 +244,7 @@ async def test_a_stopped_run_was_not_cut() -> None:
 
 
 async def test_lines_returned_at_resuming_are_no_failure_later() -> None:
+    """``L1`` is the first query, ``L2`` "use B", ``L3`` the stop and ``L4`` the query after resuming."""
     async with reopen(await kill_session("use B", "stop")) as session:
         assert session.state("L2") == "returned"
         assert [r.id for r in (await session.run("and now?")).receipts] == ["L4"]
@@ -392,7 +393,8 @@ async def test_a_lost_or_doubled_record_costs_only_itself(record_session: Callab
         assert "record" in first_complaint
         calls = {event.id for event in read.past if isinstance(event, events.ToolCall)}
         results = {event.id for event in read.past if isinstance(event, events.ToolResult)}
-        assert calls <= results or record_session is not compacted, "no call is shown as running for ever"
+        if record_session is compacted:  # the other journal was cut while a tool ran
+            assert calls <= results, "no call is shown as running for ever"
 
     for n, row in enumerate(rows[:-1]):
         before, after = rows[:n], rows[n + 1 :]
@@ -423,7 +425,7 @@ async def test_a_run_without_a_recorded_end_is_ended() -> None:
     delivered |= {"parent_id": "root", "line_ids": ["L2"], "point": "N", "iteration": 2}
     shown = list(events_of_journal(Reading([*rows, to_rows([delivered]), session_row(len(rows) + 2)])))
     iterations = [each for each in shown if isinstance(each, events.IterationStarted)]
-    assert [(each.iteration, each.max_iterations) for each in iterations] == [(1, 20)]
+    assert [(each.iteration, each.max_iterations) for each in iterations] == [(1, 20)]  # the default limit of tests
     *_, interruption, result, notice = shown
     assert isinstance(interruption, events.UserInterruption)
     assert isinstance(result, events.Result)
