@@ -228,8 +228,8 @@ async def test_a_run_leaves_nothing_behind(run: str, tmp_path: Path) -> None:
 
 TOOL_WITH_PROCESS = "a tool with a process"
 PLACES: dict[str, tuple[Sequence[Step], int]] = {
-    "before the first byte": ([Stall(None, reply=FINAL)], 0),
-    "text that streams": ([Stall(5, reply=text("A long answer.", text_chunk=2))], 1),
+    "before the first byte": ([Stall(after=None, reply=FINAL)], 0),
+    "text that streams": ([Stall(after=5, reply=text("A long answer.", text_chunk=2))], 1),
     TOOL_WITH_PROCESS: ([calls(("child", {}))], 1),
     "a tool with a thread": ([calls(("thread", {}))], 1),
     "a tool with tasks and sockets": ([calls(("tasks", {}))], 1),

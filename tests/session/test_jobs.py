@@ -339,9 +339,9 @@ def test_the_middle_of_much_output_is_dropped(tmp_path: Path) -> None:
     assert written.endswith(tail)
     assert len(tail) >= tail_size
     assert int(dropped.replace(b",", b"")) == len(written) - head_size - len(tail)
-    end, in_head, in_gap, in_tail = len(written), range(0, 200, 7), 5_000, len(written) - 150
+    end, around_head, in_gap, in_tail = len(written), range(0, 2 * head_size, 7), 5_000, len(written) - 150
     from_end, before_start = -150, -100_000
-    for offset in (*in_head, in_gap, in_tail, end, from_end, before_start):
+    for offset in (*around_head, in_gap, in_tail, end, from_end, before_start):
         piece = output.read(offset, 50)
         assert piece.data == written[piece.begin : piece.end]
         assert bool(piece.data) == (offset != end)

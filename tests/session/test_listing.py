@@ -86,31 +86,23 @@ def test_a_summary_counts_runs_tokens_and_costs(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("rows", "runs", "query", "waiting"),
-    [
-        pytest.param([], 0, "", (), id="new session"),
-        pytest.param([line("L1", "waits")], 0, "waits", ("L1",), id="waiting line"),
-        pytest.param(
-            [line("L1", "cut short"), *start_of_run("L1"), message("x")], 1, "cut short", (), id="run without a result"
-        ),
-        pytest.param([*RUN, {"type": "run"}], 2, "First row", (), id="run without a query"),
-        pytest.param(
-            [line("L1", "a"), line("L1", "a", agent="explore-1"), receipt("L1", "returned")],
-            *(0, "", ()),
-            id="returned line that had another agent",
-        ),
-        pytest.param([line("L1", "  \n\n text "), *start_of_run("L1"), result()], 1, "text", (), id="blank rows"),
-        pytest.param(
-            [line("L1", "x"), receipt("L1", "dropped"), line("L2", "y"), *start_of_run("L2")],
-            *(1, "y", ()),
-            id="dropped line before the query",
-        ),
-    ],
-)
-def test_a_summary_has_runs_query_and_waiting_lines(
-    rows: list[Row], runs: int, query: str, waiting: tuple[str, ...], tmp_path: Path
-) -> None:
+LINE_OF_ANOTHER_AGENT = [line("L1", "a"), line("L1", "a", agent="explore-1")]
+DROPPED_LINE = [line("L1", "x"), receipt("L1", "dropped")]
+SUMMARIES: dict[str, tuple[list[Row], int, str, tuple[str, ...]]] = {
+    "new session": ([], 0, "", ()),
+    "waiting line": ([line("L1", "waits")], 0, "waits", ("L1",)),
+    "run without a result": ([line("L1", "cut short"), *start_of_run("L1"), message("x")], 1, "cut short", ()),
+    "run without a query": ([*RUN, {"type": "run"}], 2, "First row", ()),
+    "returned line that had another agent": ([*LINE_OF_ANOTHER_AGENT, receipt("L1", "returned")], 0, "", ()),
+    "blank rows": ([line("L1", "  \n\n text "), *start_of_run("L1"), result()], 1, "text", ()),
+    "dropped line before the query": ([*DROPPED_LINE, line("L2", "y"), *start_of_run("L2")], 1, "y", ()),
+}
+"""Records after that of the session, the number of runs, the query, and the lines that wait."""
+
+
+@pytest.mark.parametrize("case", SUMMARIES)
+def test_a_summary_has_runs_query_and_waiting_lines(case: str, tmp_path: Path) -> None:
+    rows, runs, query, waiting = SUMMARIES[case]
     write_journal(tmp_path, "a", [SESSION, *rows])
     summary = only_summary(tmp_path)
     assert (summary.runs, summary.query, summary.open_lines) == (runs, query, waiting)
@@ -232,8 +224,8 @@ def two_sessions(tmp_path: Path) -> Path:
         pytest.param("1-a", "'1-a'", id="end of an id, too short"),
         pytest.param("x", "'x'", id="in no id"),
         pytest.param("", "''", id="empty"),
-        pytest.param("../20260101-a", "'../2026010", id="path of another folder"),
-        pytest.param("x" * 10_000, "'xxxxxxxxxx", id="long text"),
+        pytest.param("../20260101-a", "'../20260101-a'", id="path of another folder"),
+        pytest.param("x" * 10_000, "'xxxxxxxxxx", id="long text, of which the start is shown"),
     ],
 )
 def test_an_unknown_id_is_an_error(part: str, shown: str, two_sessions: Path) -> None:

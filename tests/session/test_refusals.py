@@ -288,7 +288,7 @@ async def test_a_refused_tool_is_not_sent_again() -> None:
 async def test_a_refused_unknown_tool_ends_the_run() -> None:
     async with open_session(RefusingModel(lambda request: refusal_of("tools", "nothing"))) as session:
         assert (await session.run("Hello")).status == "error"
-        assert len(session.model.requests) == 2
+        assert len(session.model.requests) == 2, "the request is sent again only once"
 
 
 FIRST_IMAGE, SECOND_IMAGE = Image("image/png", "d1", "one.png"), Image("image/png", "d2", "two.png")
@@ -341,5 +341,5 @@ async def test_a_refusal_of_a_stub_ends_the_run() -> None:
 
     async with open_session(RefusingModel(refuse_first_block)) as session:
         assert (await session.run("Hello")).status == "error"
-        assert len(session.model.requests) == 2
+        assert len(session.model.requests) == 2, "the second request has the stub"
         assert not [r for r in session.records if r["type"] == "removed"]

@@ -442,8 +442,6 @@ TEXT = {"type": "text", "text": "x"}
 CALLS = [{"type": "tool_use", "id": id, "name": "look", "input": {}} for id in ("a", "b")]
 RESULTS = [{"type": "tool_result", "tool_use_id": id, "content": f"of {id}"} for id in ("a", "b")]
 LOST = "[This could not be read from the session's journal]"
-
-
 FIRST_RESULT, SECOND_RESULT = RESULTS
 QUERY, REPLY, REPLY_WITH_CALLS = ("user", TEXT), ("assistant", TEXT), ("assistant", *CALLS)
 

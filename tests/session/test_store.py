@@ -22,15 +22,11 @@ from chain.session.store import FileStore, Store
 
 PIXEL = b"\x89PNG\r\n\x1a\nnot much of an image"
 DIGEST = sha256(PIXEL).hexdigest()
-
-
-needs_redis = pytest.mark.skipif(redis.PROGRAM is None, reason=redis.WHY_NOT)
 SERVERS = [pytest.param(program, id=Path(program).name) for program in redis.PROGRAMS]
-SKIPPED = [pytest.param("", marks=needs_redis, id="redis")]
-"""The row that reports that there is no server."""
+NO_SERVER = pytest.param("", marks=pytest.mark.skip(reason=redis.WHY_NOT), id="redis")
 
 
-@pytest.fixture(params=["files", *(SERVERS or SKIPPED)])
+@pytest.fixture(params=["files", *(SERVERS or [NO_SERVER])])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "files":
         yield FileStore(tmp_path / "state")
