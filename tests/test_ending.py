@@ -58,11 +58,8 @@ def test_an_immediate_exit_runs_the_open_duties(ending: str, code: int, duty_run
 
 
 async def test_a_ctrl_c_for_another_program_is_dropped() -> None:
-    def wait_for_event_loop() -> None:
-        trio.from_thread.run_sync(lambda: None)
-
     def interrupt_another_program() -> None:
-        with tty.lend_terminal(settle=wait_for_event_loop):
+        with tty.lend_terminal(settle=lambda: trio.from_thread.run_sync(lambda: None)):  # waits for the event loop
             os.kill(os.getpid(), signal.SIGINT)
 
     with received_signals(signal.SIGINT, signal.SIGTERM) as signals:

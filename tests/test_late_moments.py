@@ -1,7 +1,4 @@
-"""Lines, stops and errors of the disk at the end of a run: no line is lost, and nothing is done twice.
-
-``L1`` is the query. The lines that the user sends after it are ``L2``, ``L3`` and so on.
-"""
+"""Lines, stops and errors of the disk at the end of a run: nothing is lost or done twice. ``L1`` is the query."""
 
 import errno
 
@@ -93,8 +90,7 @@ async def test_each_iteration_syncs_twice() -> None:
 @pytest.mark.parametrize("act", ["stop", "interrupt"])
 @pytest.mark.parametrize("event", [events.PlanChanged, events.Notice], ids=["at the plan's change", "at the notice"])
 async def test_a_stop_at_an_ending_prevents_runs(act: str, event: type[events.Event]) -> None:
-    gate = Gate()
-    settings = make_settings(max_iterations=1)
+    gate, settings = Gate(), make_settings(max_iterations=1)
     async with checked_session(TWO_STEPS, tools=[gate.tool], settings=settings, interactive=True) as session:
         await start_run(session, gate, "todo: add one", "then: next", "use B")
         call_at_event(

@@ -1,7 +1,4 @@
-"""A disk that hangs in a sync: only acknowledgements wait for it. It may fail after all.
-
-``L1`` is the query, ``L2`` and ``L3`` are the lines "use B" and "use C".
-"""
+"""A disk that hangs in a sync: only acknowledgements wait for it. It may fail after all. ``L1`` is the query."""
 
 from __future__ import annotations
 

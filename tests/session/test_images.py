@@ -176,8 +176,8 @@ async def test_an_image_sent_with_a_line_is_stored() -> None:
 async def test_a_waiting_line_has_its_image_after_resuming(tmp_path: Path) -> None:
     journal = tmp_path / "s.jsonl"
     store_attachment(journal, DIGEST, PIXEL)
-    image = Image("image/png", DIGEST, "it")
-    line = records.Line("L1", "see", kind="redirect", urgency="next", agent="main", images=(image,))
+    images = (Image("image/png", DIGEST, "it"),)
+    line = records.Line("L1", "see", kind="redirect", urgency="next", agent="main", images=images)
     read = with_stored_images(
         record_json.from_json({"type": "line", "seq": 1, "time": 0, **record_json.to_json(line)}),
         partial(read_attachment, journal),

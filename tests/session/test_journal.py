@@ -403,7 +403,7 @@ def test_a_torn_record_never_joins_the_next(
         size_of_long_record = len(before) - len("kept") + 1000
         room = size_of_long_record - missing
         end_of_torn_row = 0 if can_truncate else len(b"\0\n")
-        for more in (0, end_of_torn_row):  # the second record begins after the end of the first
+        for more in (0, end_of_torn_row):  # the second write first ends the torn row
             with limit_file_size(path.stat().st_size + room + more), pytest.raises(JournalError):
                 journal.record(Unknown("line", {"text": "x" * 1000}))
         assert not can_truncate or path.read_bytes() == before

@@ -101,9 +101,8 @@ async def test_a_file_changed_since_is_left(place: Place) -> None:
         (place.workspace / "c").unlink()
         chain.undo.undo(3)
         assert files(place) == {"a": "mine"}
-        assert place.notices == [
-            f"Back to before: set a a1. Removed: b. Changed since, so not restored: a. {SHELL_STAYS}"
-        ]
+        [notice] = place.notices
+        assert notice == f"Back to before: set a a1. Removed: b. Changed since, so not restored: a. {SHELL_STAYS}"
 
 
 async def test_undo_works_after_resuming(place: Place) -> None:
