@@ -235,7 +235,7 @@ async def test_a_run_was_cut_until_the_next_one() -> None:
 
 async def test_a_stopped_run_was_not_cut() -> None:
     data = await kill_session("use B", "stop")
-    for returned in (["use B"], []):  # once
+    for returned in (["use B"], []):  # only the first resumed session returns it
         async with reopen(data, interactive=True) as session:
             assert not session.resumed.was_cut
             assert texts_of(session.resumed.returned) == returned
@@ -396,12 +396,12 @@ async def test_a_lost_or_doubled_record_costs_only_itself(record_session: Callab
         if record_session is compacted:  # the other journal was cut while a tool ran
             assert calls <= results, "no call is shown as running for ever"
 
-    for n, row in enumerate(rows[:-1]):
+    for n, row in enumerate(rows[:-1]):  # the loss of the last row cannot be noticed
         before, after = rows[:n], rows[n + 1 :]
         check([*before, *after])
-        check([*before, b"\0" * len(row.rstrip()) + b"\n", *after])
+        check([*before, b"\0" * len(row.rstrip()) + b"\n", *after])  # zeros, as a crash may leave
         check([*before, row, row, *after])
-    for n in range(len(rows) - 2):
+    for n in range(len(rows) - 2):  # two rows are lost
         before, after_next = rows[:n], rows[n + 2 :]
         check([*before, *after_next])
 
