@@ -6,7 +6,6 @@ lines, asks for compactions, stops and interrupts.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -30,6 +29,8 @@ from chain.session.resume import LoadedSession, load_journal
 MAX_ITERATIONS = 8
 ENOUGH = 800
 """Tokens in which a summary and all lines of an example fit, in addition to the system prompt and the tools."""
+FIRST_QUERY = "Do the task"
+"""The query of the run in which the user acts."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +50,21 @@ class CompactionSetting:
 
 SETTINGS = [
     CompactionSetting(ENOUGH),
-    CompactionSetting(300),
-    CompactionSetting(150, token_ratio=1.3),
+    CompactionSetting(300),  # a few messages fit
+    CompactionSetting(150, token_ratio=1.3),  # little fits, and the program's estimates are too low
     CompactionSetting(ENOUGH, token_ratio=1.3, reports_length=False, interactive=True),
-    CompactionSetting(300, token_ratio=0.7, reports_window=False),
+    CompactionSetting(300, token_ratio=0.7, reports_window=False),  # estimates are too high
     CompactionSetting(ENOUGH, token_ratio=1.3, reports_window=False, interactive=True),
-    CompactionSetting(150, token_ratio=0.8, reports_window=False, reports_length=False),
-    CompactionSetting(60),
-    CompactionSetting(300, more={"budget_tokens": 3_000}),
+    CompactionSetting(150, token_ratio=0.8, reports_window=False, reports_length=False),  # the least information
+    CompactionSetting(60),  # next to nothing fits
+    CompactionSetting(300, more={"budget_tokens": 3_000}),  # the budget ends some runs
 ]
 
+# Entries that occur twice are drawn twice as often.
 user_acts = st.sampled_from([*LINES, COMPACT, COMPACT, INTERRUPT, DROP, EDIT, *LINES])
 seconds = st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.0, 3.25, 5.0])
 summaries = st.lists(st.sampled_from(get_args(Summary)), max_size=5)
+# Only ``SmallWindow`` reports that the window is exceeded.
 replies = steps.filter(lambda step: step.stop_reason != "model_context_window_exceeded")
 
 
@@ -84,24 +87,24 @@ class CompactionExample:
         ) as session:
             acts = ActingUser(session, self.at, also_idle=True)
             session.chain.listen(acts)
-            for query in "Do the task", "Do another", "And a third":
+            for query in FIRST_QUERY, "Do another", "And a third":
                 session.chain.submit(query)
                 async with trio.open_nursery() as nursery:
-                    if query == "Do the task":
+                    if query == FIRST_QUERY:
                         acts.perform_first()
                         nursery.start_soon(acts.perform_timed, self.in_time)
                     await wait_quiet(session)
                     check_session(session, MAX_ITERATIONS)
                     nursery.cancel_scope.cancel()
                 if isinstance(file, FullDisk):
-                    file.room = math.inf
+                    file.full = False
         check_session(session, MAX_ITERATIONS)
         assert len(model.refused) == len(set(model.refused)), "a request that was too long was sent again"
         if not self.first_summaries and setting.room >= ENOUGH:
             assert "context_full" not in [result.status for result in session.of(events.Result)]
 
     async def crash(self, part: float) -> None:
-        """Play the example, and resume the session from this part of its journal."""
+        """Play the example, and resume the session from the first ``part`` (0 to 1) of its journal."""
         file = MemoryFile()
         await self.play(file)
         file, read = load_crashed(file.data[: int(len(file.data) * part)])
@@ -114,16 +117,16 @@ class CompactionExample:
             check_resumed(session)
             last_request = session.sent()
         check_needs_no_repair(session)
-        assert all(row in last_request for row in words), "I10"
+        assert all(row in last_request for row in words), "I10: the user's words are in the next request"
         assert marked_words(load_journal(session.file.data.splitlines(keepends=True))) >= words
 
     def run(self, play: Callable[..., Awaitable[None]], *args: Any) -> None:
-        random.seed(0)
+        random.seed(0)  # for the random pauses before retries
         trio.run(play, *args, clock=MockClock(autojump_threshold=0))
 
 
 def marked_words(read: LoadedSession) -> set[str]:
-    """Return the rows of the user's words that the last compaction kept and that contain a mark."""
+    """Return the rows of the user's words that the last compaction kept and that contain a mark (``LINE_MARK``)."""
     compacted = read.state.main.history.compacted
     return set() if compacted is None else {row for row in compacted.words.splitlines() if LINE_MARK.search(row)}
 

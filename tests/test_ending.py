@@ -35,17 +35,19 @@ if ending == "exit after duty":
 exit_on_signals(signal.SIGTERM)
 signal.raise_signal(signal.SIGTERM)
 """
-"""A program with two duties, one that fails and one that deletes a file."""
+"""A program with two duties, one that fails and one that deletes a file. Its arguments are an ending and the file."""
+EXIT_CODE = 7
+"""The code with which ``EXITING_PROGRAM`` exits."""
 
 
 @pytest.mark.parametrize(
     ("ending", "code", "duty_runs"),
     [
-        ("exit during duty", 7, True),
+        ("exit during duty", EXIT_CODE, True),
         ("SIGTERM", 128 + signal.SIGTERM, True),
         ("SIGINT", 128 + signal.SIGINT, True),
-        ("exit after duty", 7, False),
-        ("SIGTERM after duty", -signal.SIGTERM, False),
+        ("exit after duty", EXIT_CODE, False),
+        ("SIGTERM after duty", -signal.SIGTERM, False),  # without a duty the signal kills the program
     ],
 )
 def test_an_immediate_exit_runs_the_open_duties(ending: str, code: int, duty_runs: bool, tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_an_immediate_exit_runs_the_open_duties(ending: str, code: int, duty_run
 
 async def test_a_ctrl_c_for_another_program_is_dropped() -> None:
     def interrupt_another_program() -> None:
-        with tty.lend_terminal(lambda: trio.from_thread.run_sync(lambda: None)):
+        with tty.lend_terminal(settle=lambda: trio.from_thread.run_sync(lambda: None)):  # waits for the event loop
             os.kill(os.getpid(), signal.SIGINT)
 
     with received_signals(signal.SIGINT, signal.SIGTERM) as signals:

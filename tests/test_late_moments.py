@@ -1,4 +1,6 @@
-"""Lines, stops and errors of the disk at the end of a run: no line is lost, and nothing is done twice."""
+"""Lines, stops and errors of the disk at the end of a run: nothing is lost or done twice. ``L1`` is the query."""
+
+import errno
 
 import pytest
 from support.checks import checked_session
@@ -22,7 +24,7 @@ class DiskWithoutPlan(MemoryFile):
 
     def append(self, data: bytes) -> None:
         if self.is_full and b'"type":"plan"' in data:
-            raise OSError(28, "No space left on device")
+            raise OSError(errno.ENOSPC, "No space left on device")
         super().append(data)
 
 
@@ -74,22 +76,21 @@ async def count_syncs(iterations: int) -> int:
 
         session.chain.listen(check_text)
         assert (await session.run("Do the task")).status == "done"
-    assert len(is_synced) > 2 * iterations
+    assert len(is_synced) > 2 * iterations, "a tool and a text in each iteration, and the answer"
     assert all(is_synced)
     return file.syncs
 
 
 async def test_each_iteration_syncs_twice() -> None:
-    """It syncs before the request, and before the tool."""
-    more_iterations = 5
-    assert await count_syncs(4 + more_iterations) == await count_syncs(4) + 2 * more_iterations
+    """It syncs before the request, and before the tool. The start and the end of a run have syncs of their own."""
+    some, more = 4, 5
+    assert await count_syncs(some + more) == await count_syncs(some) + 2 * more
 
 
 @pytest.mark.parametrize("act", ["stop", "interrupt"])
 @pytest.mark.parametrize("event", [events.PlanChanged, events.Notice], ids=["at the plan's change", "at the notice"])
 async def test_a_stop_at_an_ending_prevents_runs(act: str, event: type[events.Event]) -> None:
-    gate = Gate()
-    settings = make_settings(max_iterations=1)
+    gate, settings = Gate(), make_settings(max_iterations=1)
     async with checked_session(TWO_STEPS, tools=[gate.tool], settings=settings, interactive=True) as session:
         await start_run(session, gate, "todo: add one", "then: next", "use B")
         call_at_event(
@@ -99,10 +100,11 @@ async def test_a_stop_at_an_ending_prevents_runs(act: str, event: type[events.Ev
         await session.chain.wait_idle()
         assert session.result.status == ("cancelled_with_partial" if act == "stop" else "interrupted")
         assert [session.state(id) for id in ("L2", "L3", "L4")] == ["handled", "returned", "returned"]
-        assert len(session.model.requests) == 1
+        assert len(session.model.requests) == 1, "the follow-up and use B start no run"
 
 
 async def test_a_discarded_reply_is_not_stored() -> None:
+    """The reply to a line is cut by the handler prompt's limit. It cannot be repeated, as it used up the budget."""
     gate = Gate()
     model = """
 rules:

@@ -129,7 +129,7 @@ def _busy_threads() -> Counter[str]:
         while frame is not None:
             names.add(frame.f_code.co_name)
             frame = frame.f_back
-        if "_work" not in names or "_handle_job" in names:
+        if "_work" not in names or "_handle_job" in names:  # functions of trio's worker threads: waits, or has a job
             counts[each.name] += 1
     counts["borrowed from trio"] = int(trio.to_thread.current_default_thread_limiter().borrowed_tokens)
     return +counts
@@ -189,7 +189,7 @@ is_warm = False
 
 @pytest.fixture(autouse=True)
 async def _warm_up(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Create what a process creates once, such as modules and files of the resolver."""
+    """Create the resources that a process creates once, such as modules and files of the resolver."""
     global is_warm
     if not is_warm:
         async with open_session([LOOK, FINAL], tmp_path_factory.mktemp("warm")) as session:
@@ -213,7 +213,7 @@ RUNS: dict[str, tuple[Sequence[Step], str]] = {
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("run", RUNS)
 async def test_a_run_leaves_nothing_behind(run: str, tmp_path: Path) -> None:
-    random.seed(0)
+    random.seed(0)  # for the random pauses before retries
     script, status = RUNS[run]
     before = await count_resources()
     async with open_session([LOOK, FINAL, *script], tmp_path) as session:
@@ -226,34 +226,35 @@ async def test_a_run_leaves_nothing_behind(run: str, tmp_path: Path) -> None:
     assert await count_resources() == before
 
 
+TOOL_WITH_PROCESS = "a tool with a process"
 PLACES: dict[str, tuple[Sequence[Step], int]] = {
-    "before the first byte": ([Stall(None, reply=FINAL)], 0),
-    "text that streams": ([Stall(5, reply=text("A long answer.", text_chunk=2))], 1),
-    "a tool with a process": ([calls(("child", {}))], 1),
+    "before the first byte": ([Stall(after=None, reply=FINAL)], 0),
+    "text that streams": ([Stall(after=5, reply=text("A long answer.", text_chunk=2))], 1),
+    TOOL_WITH_PROCESS: ([calls(("child", {}))], 1),
     "a tool with a thread": ([calls(("thread", {}))], 1),
     "a tool with tasks and sockets": ([calls(("tasks", {}))], 1),
     "a batch of reading tools": ([calls(("read", {}), ("read", {}), ("look", {}), ("read", {}))], 3),
     "the pause before a retry": ([Status(529)], 1),
 }
-"""The replies, and the number of events after which a run has reached the place."""
+"""The replies, and the number of deltas, retries and rows of progress after which a run has reached the place."""
 
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("ending", ["interrupt", "close", "exception"])
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_cut_run_leaves_nothing_behind(place: str, ending: str, tmp_path: Path) -> None:
-    random.seed(0)
+    random.seed(0)  # for the random pauses before retries
     script, event_count = PLACES[place]
     before = await count_resources()
     with suppress(LookupError):
         async with open_session([*script, FINAL], tmp_path) as session:
             await session.double.request(1)
             await session.wait_for(events.TextDelta, events.ToolProgress, events.Retry, n=event_count)
-            while "process" in place and not _children():
+            while place == TOOL_WITH_PROCESS and not _children():
                 await wait_all_tasks_blocked(0.001)
             if ending == "exception":
                 raise LookupError
-            if ending == "interrupt":
+            if ending == "interrupt":  # the session continues
                 session.chain.interrupt()
                 await session.chain.wait_idle()
                 after = await count_resources()

@@ -36,13 +36,14 @@ def test_no_session_writes_no_file(tmp_path: Path, workspace: Path) -> None:
 
 
 def test_an_unwritable_state_folder_gives_a_notice(tmp_path: Path, workspace: Path) -> None:
-    (tmp_path / "file").touch()
-    variables = make_environ(tmp_path, {"XDG_STATE_HOME": str(tmp_path / "file"), "CHAIN_TRACE": "1"})
+    no_folder = tmp_path / "file"
+    no_folder.touch()
+    variables = make_environ(tmp_path, {"XDG_STATE_HOME": str(no_folder), "CHAIN_TRACE": "1"})
     done = call_program(*RUN_QUERY, cwd=workspace, environ=variables)
     assert done.returncode == 0
     assert "this session is not stored: " in done.stderr
     assert "make the folder writable or set XDG_STATE_HOME" in " ".join(done.stderr.split())
-    assert not [path for path in files_in(tmp_path) if path.name != "file"]
+    assert files_in(tmp_path) == [no_folder]
 
 
 @pytest.mark.parametrize("options", [["-c"], ["-r", "abcd"]], ids=" ".join)

@@ -27,7 +27,7 @@ def test_tasks_are_added_completed_and_failed() -> None:
     assert plan.close(2, "FAILED", "user", "no\nnetwork") == "task 2 failed: a b (no network)"
 
     assert plan.tasks == (Task("find", "DONE"), Task("a b", "FAILED", "no network"), Task("count it"))
-    assert plan.counts == (2, 3)
+    assert plan.counts == (2, 3), "closed tasks and all tasks"
     assert plan.render() == "[✓] 1. find\n[✗] 2. a b (no network)\n[ ] 3. count it\n1 done, 1 failed, 1 pending"
 
 

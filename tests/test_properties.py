@@ -7,8 +7,8 @@ plainest entry first, so that failures shrink to few and plain entries.
 
 from __future__ import annotations
 
-import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, get_args
@@ -49,7 +49,9 @@ rules:
   - {match: ^note, resume: false}
 """
 LINES_OF_RULES = ["enough of this ‹›", "wait, use the third one ‹›", "note that it is late ‹›?"]
-"""Lines that match a rule of ``HANDLER``."""
+"""Lines that match a rule of ``HANDLER``. ``‹›`` becomes a unique number, as in ``LINES``."""
+FOREVER_S = 1e6
+"""Longer than any example lasts that ends."""
 
 
 @dataclass(frozen=True)
@@ -67,22 +69,22 @@ class SessionSetting:
 
 
 SETTINGS = [
-    SessionSetting(),
-    SessionSetting(interactive=True, more={"handler": HANDLER}),
-    SessionSetting(max_iterations=1, interactive=True, more={"handler": HANDLER}),
-    SessionSetting(max_iterations=2, interactive=True, more={"worker": 1}),
-    SessionSetting(max_iterations=3, more={"inbox_size": 1, "worker": 2, "explore": 1}),
-    SessionSetting(sync_s=0.3, more={"inbox_size": 2, "explore": 2, "handler": HANDLER}),
-    SessionSetting(interactive=True, sync_s=1.5, more={"inbox_size": 2}),
-    SessionSetting(answers_s=2.0, more={"max_running": 2, "max_kept": 1}),
-    SessionSetting(answers_s=0.0, more={"max_depth": 1}),
-    SessionSetting(max_iterations=4, answers_s=0.0, more={"max_running": 3, "max_depth": 2, "max_kept": 2}),
-    SessionSetting(more={"timeout_s": 4.0, "handler": HANDLER}),
-    SessionSetting(interactive=True, more={"budget_tokens": 14}),
-    SessionSetting(more={"max_attempts": 1, "handler": "resume: false", "allow": "danger"}),
+    SessionSetting(),  # the defaults
+    SessionSetting(interactive=True, more={"handler": HANDLER}),  # a handler prompt with rules
+    SessionSetting(max_iterations=1, interactive=True, more={"handler": HANDLER}),  # the first iteration is the last
+    SessionSetting(max_iterations=2, interactive=True, more={"worker": 1}),  # a child's first iteration is its last
+    SessionSetting(max_iterations=3, more={"inbox_size": 1, "worker": 2, "explore": 1}),  # a queue of one line
+    SessionSetting(sync_s=0.3, more={"inbox_size": 2, "explore": 2, "handler": HANDLER}),  # a slow disk
+    SessionSetting(interactive=True, sync_s=1.5, more={"inbox_size": 2}),  # a disk slower than many tools
+    SessionSetting(answers_s=2.0, more={"max_running": 2, "max_kept": 1}),  # the user leaves questions open
+    SessionSetting(answers_s=0.0, more={"max_depth": 1}),  # no user answers
+    SessionSetting(max_iterations=4, answers_s=0.0, more={"max_running": 3, "max_depth": 2, "max_kept": 2}),  # all low
+    SessionSetting(more={"timeout_s": 4.0, "handler": HANDLER}),  # some runs take longer
+    SessionSetting(interactive=True, more={"budget_tokens": 14}),  # enough for seven replies of two tokens
+    SessionSetting(more={"max_attempts": 1, "handler": "resume: false", "allow": "danger"}),  # no retry
 ]
 ADDRESSES = ["", "", "@1 ", "@2 ", "@3 ", "@1 ", "@2 ", "@0 ", "@5 ", "@nobody-7 "]
-"""The addresses of lines: none, agents by number, and an agent that does not exist."""
+"""The addresses of lines: none, agents by number, an agent that does not exist. Repeated ones are drawn more often."""
 
 
 @dataclass
@@ -101,31 +103,30 @@ class SessionExample:
     answers: list[tuple[float, str | None]] = field(default_factory=list)
     closes_after_s: float | None = None
 
-    def models(self) -> Model:
-        """Return the first model. ``another`` returns a model that continues its work."""
+    def models(self) -> tuple[Model, Callable[[], Model]]:
+        """Return the first model, and a function that returns another model, which continues its work."""
         plays, numbers = self.plays if isinstance(self.plays, Tree) else list(self.plays), count(1)
-        self.another = lambda: self._model(plays, f"other{next(numbers)}")
-        return self._model(plays, "first")
+        return self._model(plays, "first"), lambda: self._model(plays, f"other{next(numbers)}")
 
     def _model(self, plays: Tree | list[Step], name: str) -> Model:
         return TreeModel(plays, name) if isinstance(plays, Tree) else RandomModel(plays, name)
 
     async def play(self, file: MemoryFile) -> None:
         limit, interactive = self.setting.max_iterations, self.setting.interactive
-        settings = tree_settings(max_iterations=limit, **self.setting.more)
+        settings, (model, another) = tree_settings(max_iterations=limit, **self.setting.more), self.models()
         async with open_session(
-            self.models(), tools=TREE_TOOLS, settings=settings, interactive=interactive, file=file
+            model, tools=TREE_TOOLS, settings=settings, interactive=interactive, file=file
         ) as session:
-            acts = ActingUser(session, self.at, another=self.another)
+            acts = ActingUser(session, self.at, another=another)
             session.chain.listen(acts)
             await self.first_run(session, acts)
             check_session(session, limit)
             acts.also_idle = True
-            for what in self.then:
-                acts.perform(what)
+            for act in self.then:
+                acts.perform(act)
                 await wait_quiet(session)
             if isinstance(file, FullDisk):
-                file.room = math.inf
+                file.full = False
             session.chain.submit(SECOND)
             if self.closes_after_s is None:
                 await wait_quiet(session)
@@ -143,15 +144,15 @@ class SessionExample:
                 acts.perform_first()
                 nursery.start_soon(acts.perform_timed, self.in_time)
                 if self.setting.answers_s is None:
-                    # Only an unanswered question may wait forever.
-                    with trio.move_on_after(1e6) as waited:
+                    with trio.move_on_after(FOREVER_S) as waited:
                         await wait_quiet(session)
-                    assert waited.cancelled_caught <= (chain.questions.open_id is not None)
+                    has_question = chain.questions.open_id is not None
+                    assert has_question or not waited.cancelled_caught, "only an open question may wait forever"
                 else:
                     await trio.sleep(self.setting.answers_s)
                 answerer.close()
                 if isinstance(session.file, FullDisk):
-                    session.file.room = math.inf
+                    session.file.full = False
             await wait_quiet(session)
             nursery.cancel_scope.cancel()
 
@@ -162,15 +163,17 @@ class SessionExample:
 
 @dataclass
 class SmallWindowExample(SessionExample):
-    """An example in a window that each agent's conversation outgrows."""
+    """An example in a window that each agent's conversation outgrows. It has ``room`` after the first request."""
 
     room: int = 300
     first_summaries: list[Summary] = field(default_factory=list)
 
-    def models(self) -> Model:
-        return SmallWindow(super().models(), self.room, first_summaries=list(self.first_summaries))
+    def models(self) -> tuple[Model, Callable[[], Model]]:
+        first, another = super().models()
+        return SmallWindow(first, self.room, first_summaries=list(self.first_summaries)), another
 
 
+# Entries that occur twice are drawn twice as often.
 all_lines = st.sampled_from([*LINES, *LINES, *LINES_OF_RULES, "stop"])
 sent_lines = st.builds(lambda address, line: address + line, st.sampled_from(ADDRESSES), all_lines)
 user_acts = st.one_of(sent_lines, sent_lines, st.sampled_from([INTERRUPT, DROP, DROP_FIRST, EDIT, ANOTHER_MODEL]))
@@ -194,7 +197,7 @@ def examples(
         st.lists(st.tuples(seconds, acts), max_size=6),
         st.lists(then, max_size=4),
         answers,
-        st.sampled_from([None, None, 0.0, 1.0]),
+        st.sampled_from([None, None, 0.0, 1.0]),  # closes_after_s
     )
 
 

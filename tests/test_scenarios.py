@@ -21,8 +21,10 @@ from support.users import DROP, EDIT, INTERRUPT, ActingUser
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
+from chain.events import Point
 from chain.messages import Text, ToolCall
 from chain.model import Delta, Reply, Request
+from chain.session.exit_codes import INTERRUPTED_CODE
 
 
 @dataclass
@@ -65,10 +67,11 @@ def text(text: str, **options: Any) -> Step:
 ANSWER = "The final answer."
 FINAL = text(ANSWER)
 LOOK = calls("look", "slow", say="Let me look.")
-THREE = calls("slow", "slow", "slow")
-LOOK_THEN_WORK = [LOOK, THREE, FINAL]
+THREE_CALLS = calls("slow", "slow", "slow")
+LOOK_THEN_WORK = [LOOK, THREE_CALLS, FINAL]
 PROGRESS_REPLY = text("It goes well.")
 REDIRECTED = text("I took the other way.")
+EMPTY_REPLY = Step(())
 
 TASK = "Do the task"
 
@@ -125,7 +128,7 @@ Outcome: TypeAlias = Callable[[Played], None]
 
 @dataclass(frozen=True)
 class Scenario:
-    """The user's actions, all in one step, with the model's steps and answers, and a check of the result."""
+    """The user's actions, all in one step, with the steps and answers of ``Script``, and a check of the result."""
 
     user: Sequence[str]
     outcome: Outcome
@@ -179,7 +182,7 @@ def changes_course(played: Played) -> None:
         check_done(played)
 
 
-@scenario(f"!{REDIRECT}", answers={REDIRECT: REDIRECTED}, steps=[THREE, FINAL])
+@scenario(f"!{REDIRECT}", answers={REDIRECT: REDIRECTED}, steps=[THREE_CALLS, FINAL])
 def changes_course_in_a_batch_of_calls(played: Played) -> None:
     played.check_delivered(f"!{REDIRECT}", REDIRECT)
     if played.when != "during":
@@ -189,7 +192,7 @@ def changes_course_in_a_batch_of_calls(played: Played) -> None:
     [interruption] = played.session.of(events.UserInterruption)
     skipped = [e.name for e in played.session.of(events.ToolResult) if e.text == SKIPPED]
     assert list(interruption.tools_skipped) == skipped
-    assert (interruption.point == "C") == bool(skipped)
+    assert (interruption.point == Point.BEFORE_TOOL) == bool(skipped)
 
 
 @scenario("one", "two", "three", "!four", answers={"one": REDIRECTED, "four": REDIRECTED})
@@ -207,8 +210,9 @@ PROGRESS_QUESTION = "how is it going?"
 def asks_how_it_goes_and_the_task_continues(played: Played) -> None:
     played.check_delivered(PROGRESS_QUESTION)
     check_done(played)
+    # A question that came with the task gets no reply of its own.
     runs_with_reply = [query for query, result in played.runs if "It goes well." in result.replies]
-    came_with_task = any(e.point == "A" for e in played.session.of(events.UserInterruption))
+    came_with_task = any(e.point == Point.BEFORE_FIRST_CALL for e in played.session.of(events.UserInterruption))
     assert runs_with_reply == ([] if came_with_task else [TASK if played.when == "during" else PROGRESS_QUESTION])
 
 
@@ -270,7 +274,7 @@ def check_interrupted(played: Played) -> None:
     assert (task.status, task.termination_reason) == ("interrupted", "user_interrupted")
     assert task.result == "Interrupted. Tell the chain what to do instead."
     assert "[The user interrupted the run here]" in played.user_text
-    assert played.session.chain.runs.exit_code() == 130
+    assert played.session.chain.runs.exit_code() == INTERRUPTED_CODE
 
 
 @scenario(INTERRUPT, steps=[calls("cling", "look"), FINAL])
@@ -300,14 +304,14 @@ def drops_a_line_that_waits(played: Played) -> None:
 
 @scenario(REDIRECT, EDIT, answers={REDIRECT: REDIRECTED})
 def edits_a_waiting_line(played: Played) -> None:
-    edited = next((t for t in played.states if t.startswith(f"{REDIRECT} ‹")), None)
+    edited = next((t for t in played.states if t.startswith(f"{REDIRECT} ‹")), None)  # EDIT appends a number
     assert (edited is not None) == (played.when == "during")
     if edited is not None:
         assert played.states[REDIRECT] == "dropped"
         played.check_delivered(edited)
 
 
-@scenario(REDIRECT, steps=[LOOK, Step(()), FINAL], answers={REDIRECT: REDIRECTED})
+@scenario(REDIRECT, steps=[LOOK, EMPTY_REPLY, FINAL], answers={REDIRECT: REDIRECTED})
 def types_a_line_around_an_empty_reply(played: Played) -> None:
     played.check_delivered(REDIRECT)
     assert played.task.status == "done"
@@ -356,7 +360,7 @@ async def replay(scenario: Scenario, moment: int, *, is_settled: bool = False) -
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 async def test_the_user_acts_at_every_moment(scenario: Scenario, autojump_clock: MockClock) -> None:
     undisturbed = await replay(replace(scenario, user=()), NEVER)
-    last_moment = len(undisturbed.session.events) + 1
+    last_moment = len(undisturbed.session.events) + 1  # without an event, so that the user acts after the run
     tested = set()
     for moment in sample_in_short_run(range(-1, last_moment + 1), every=8):
         for is_settled in (False, True) if moment > 0 else (False,):

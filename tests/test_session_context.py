@@ -124,10 +124,10 @@ async def test_the_context_is_the_same_after_resuming(tmp_path: Path) -> None:
     place = Place(settings.file.parent, tmp_path, RULES, settings=settings)
     new = await system_prompts(place, "", lambda workspace: next(contexts))
     assert "You are a test.\n\nWorking folder: here\nDate: today" in new
-    assert len(new) == 2, "of the main agent and of the child"
+    assert len(new) == 2, "one of the main agent, one of the child"
     assert all(system.endswith("\n\nWorking folder: here\nDate: today") for system in new)
     assert await system_prompts(place, place.id, lambda workspace: next(contexts)) == new
-    assert next(contexts) == "Date: tomorrow", "the context was computed once"
+    assert next(contexts) == "Date: tomorrow", "resuming computed no other context"
     replayed = replay(settings, read_recorded(FileStore(tmp_path), place.id))
     assert replayed.is_same, replayed.rows
 

@@ -1,6 +1,7 @@
 """Added directories: tools read them, and edit in them with approval. No path leads out of them.
 
-``LIB`` in a path stands for the added directory, and ``ROOT`` for the folder that contains it and the workspace.
+``LIB`` in a path stands for the added directory, and ``ROOT`` for the folder that contains it and the workspace. The
+user's queries name the tool and its path; ``set`` reads a file before writing it, ``write`` does not.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def place(tmp_path: Path) -> Project:
 
 
 async def test_tools_work_in_an_added_directory(place: Project) -> None:
+    """A path with a missing letter gets a suggestion, as in the workspace."""
     lib = place.lib
     async with place.open(add_dirs=[str(lib)]) as chain:
         assert f"{lib}/deep/c.txt: 1 line" in await place.ask(chain, f"list {lib}")
@@ -82,25 +84,25 @@ async def test_no_path_leads_out(place: Project, path: str, error: str) -> None:
         for verb in ("read", "write", "list", "search"):
             assert place.expand(error) in await place.ask(chain, f"{verb} {place.expand(path)}")
     assert (place.root / "project/a.txt").read_text() == "project/a.txt\n"
-    assert not (place.root / "other/new.txt").exists()
+    assert (place.root / "other/d.txt").read_text() == "other/d.txt\n"
 
 
 @pytest.mark.parametrize(
     ("allow", "path", "is_allowed"),
     [
         pytest.param("write_file", "LIB/n.txt", True, id="tool allowed"),
-        pytest.param("write_file(*)", "LIB/n.txt", False, id="relative paths allowed"),
+        pytest.param("write_file(*)", "LIB/n.txt", False, id="all files of the workspace allowed"),
         pytest.param("write_file(LIB/*)", "LIB/n.txt", True, id="directory allowed"),
         pytest.param("write_file(LIB/*)", "n.txt", False, id="directory allowed, file in the workspace"),
-        pytest.param("write_file", "LIB/.git/n.txt", False, id="git folder"),
-        pytest.param("write_file", "LIB/AGENTS.md", False, id="project instructions"),
+        pytest.param("write_file", "LIB/.git/n.txt", False, id="protected git folder"),
+        pytest.param("write_file", "LIB/AGENTS.md", False, id="protected project instructions"),
     ],
 )
 async def test_edits_need_approval(place: Project, allow: str, path: str, is_allowed: bool) -> None:
     place.allow, path = place.expand(allow), place.expand(path)
     async with place.open(add_dirs=[str(place.lib)]) as chain:
         await place.ask(chain, f"write {path}")
-    assert (place.root / "project" / path).exists() == is_allowed
+    assert (place.workspace / path).exists() == is_allowed  # an absolute path stays as it is
 
 
 @pytest.mark.parametrize(("path", "is_allowed"), [("n.txt", True), ("LIB/n.txt", False)], ids=["workspace", "added"])
@@ -109,7 +111,7 @@ async def test_accepting_edits_covers_no_added_directory(place: Project, path: s
     async with place.open(add_dirs=[str(place.lib)]) as chain:
         chain.use_mode("accept edits")
         assert ("needs approval" not in await place.ask(chain, f"write {path}")) == is_allowed
-    assert (place.root / "project" / path).exists() == is_allowed
+    assert (place.workspace / path).exists() == is_allowed
 
 
 async def test_a_parent_directory_keeps_files_protected(place: Project) -> None:

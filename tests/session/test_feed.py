@@ -134,6 +134,10 @@ def test_no_event_is_lost_added_or_reordered(steps: list[Any]) -> None:
 # ------------------------------------------------------------------------------------------------------- the bound
 
 
+SHORT_ROWS = [f"{n:063}" for n in range(4 * MAX_WAITING_PROGRESS // 64)]
+"""Rows of 64 characters each, with the line end by which rows are joined."""
+
+
 def progress_text(events: Iterable[Event]) -> str:
     return "".join(e.text for e in events if isinstance(e, ToolProgress))
 
@@ -146,7 +150,7 @@ def longest_texts(letters: str) -> list[str]:
 @pytest.mark.parametrize(
     "pieces",
     [
-        pytest.param([f"{n:063}" for n in range(MAX_WAITING_PROGRESS // 16)], id="four times as much in short rows"),
+        pytest.param(SHORT_ROWS, id="four times as much in short rows"),
         pytest.param(longest_texts("ab"), id="two longest texts"),
         pytest.param(longest_texts("abc"), id="three longest texts"),
         pytest.param(longest_texts("abcd"), id="four longest texts"),

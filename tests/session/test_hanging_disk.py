@@ -1,4 +1,4 @@
-"""A disk that hangs in a sync: only acknowledgements wait for it. It may fail after all."""
+"""A disk that hangs in a sync: only acknowledgements wait for it. It may fail after all. ``L1`` is the query."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from trio.testing import wait_all_tasks_blocked
 from chain import events
 from chain.events import Event
 from chain.journal import file as journal
+from chain.session.exit_codes import LINES_LEFT
 
 GUARD_S = 60
 """The limit, in seconds, after which a sync that nothing releases fails the test."""
@@ -94,7 +95,7 @@ async def test_a_failed_sync_returns_handled_lines(line: str) -> None:
         assert receipt.state == "returned"
         assert "Input/output error" in receipt.reason
         assert [event.state for event in session.of(events.Receipt)] == ["returned"]
-        assert session.chain.runs.exit_code() == 3
+        assert session.chain.runs.exit_code() == LINES_LEFT
 
 
 async def test_closing_waits_for_the_sync() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
@@ -82,7 +83,7 @@ async def test_an_image_is_recorded_by_its_digest(workspace: Path) -> None:
 async def test_an_unstorable_image_is_not_recorded(workspace: Path) -> None:
     class NoRoom(FullDisk):
         def store_attachment(self, digest: str, content: bytes) -> None:
-            raise OSError(28, "No space left on device")
+            raise OSError(errno.ENOSPC, "No space left on device")
 
     async with open_session(RULES, file=NoRoom()) as session:
         assert (await session.run("What is on @dot.png?")).status == "error"
@@ -125,6 +126,7 @@ def test_an_attachment_is_written_once_and_synced(tmp_path: Path, monkeypatch: p
     journal, synced, sync = tmp_path / "s.jsonl", list[tuple[Path, int]](), os.fsync
 
     def record_sync(fd: int) -> None:
+        """Record the folder of a file and the file's size, or a folder and 0."""
         path = Path(os.readlink(f"/proc/self/fd/{fd}"))
         synced.append((path.parent, os.fstat(fd).st_size) if path.is_file() else (path, 0))
         sync(fd)
@@ -174,7 +176,8 @@ async def test_an_image_sent_with_a_line_is_stored() -> None:
 async def test_a_waiting_line_has_its_image_after_resuming(tmp_path: Path) -> None:
     journal = tmp_path / "s.jsonl"
     store_attachment(journal, DIGEST, PIXEL)
-    line = records.Line("L1", "see", "redirect", "next", "main", images=(Image("image/png", DIGEST, "it"),))
+    images = (Image("image/png", DIGEST, "it"),)
+    line = records.Line("L1", "see", kind="redirect", urgency="next", agent="main", images=images)
     read = with_stored_images(
         record_json.from_json({"type": "line", "seq": 1, "time": 0, **record_json.to_json(line)}),
         partial(read_attachment, journal),

@@ -65,7 +65,7 @@ JOBS: list[Leaf] = [
 
 @dataclass
 class Commands:
-    """The tool ``job``, which starts jobs. JobSetting an event of ``running`` ends a job."""
+    """The tool ``job``, which starts jobs. Setting an event of ``running`` ends a job."""
 
     running: list[trio.Event] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ class Commands:
                         await end.wait()
                     if how == "breaks":
                         raise ValueError("it breaks")
-                    on_output(b"done @config.yaml\n" * 300)
+                    on_output(b"done @config.yaml\n" * 300)  # more than a line shows
                 finally:
                     self.running.remove(end)
                 return JobEnd(int(seconds), f"exit code {int(seconds)}")
@@ -104,14 +104,13 @@ class JobActs(ActingUser):
     commands: Commands = field(default_factory=Commands)
 
     def perform(self, what: str) -> None:
-        match what:
-            case "(a job ends)":
-                for oldest in self.commands.running[:1]:
-                    oldest.set()
-            case "(kill all)":
-                self.session.chain.jobs.kill_all()
-            case _:
-                super().perform(what)
+        if what == END_ONE:
+            for oldest in self.commands.running[:1]:
+                oldest.set()
+        elif what == KILL_ALL:
+            self.session.chain.jobs.kill_all()
+        else:
+            super().perform(what)
 
 
 @dataclass(frozen=True)
@@ -130,17 +129,18 @@ rules: [{match: ^enough, action: stop}, {match: 'JOB|done|exit', action: stop}]
 """
 
 SETTINGS = [
-    JobSetting(),
-    JobSetting(interactive=True, more={"handler": HANDLER}),
+    JobSetting(),  # the defaults
+    JobSetting(interactive=True, more={"handler": HANDLER}),  # a handler prompt whose rules would match a job's line
     JobSetting(max_iterations=2, interactive=True),
-    JobSetting(max_iterations=1),
-    JobSetting(sync_s=0.3, more={"inbox_size": 1, "handler": HANDLER}),
-    JobSetting(interactive=True, sync_s=1.5, more={"inbox_size": 2}),
-    JobSetting(more={"timeout_s": 4.0}),
-    JobSetting(interactive=True, more={"budget_tokens": 14}),
-    JobSetting(more={"max_attempts": 1, "handler": "resume: false"}),
+    JobSetting(max_iterations=1),  # the first iteration is the last
+    JobSetting(sync_s=0.3, more={"inbox_size": 1, "handler": HANDLER}),  # a slow disk, a queue of one line
+    JobSetting(interactive=True, sync_s=1.5, more={"inbox_size": 2}),  # a disk slower than many jobs
+    JobSetting(more={"timeout_s": 4.0}),  # some runs take longer
+    JobSetting(interactive=True, more={"budget_tokens": 14}),  # enough for seven replies of two tokens
+    JobSetting(more={"max_attempts": 1, "handler": "resume: false"}),  # no retry
 ]
 
+# Entries that occur several times are drawn more often.
 numbers, steps = st.integers(0, MOST_BELOW + 1), st.sampled_from([0, 0, 1, 2])
 job_leaf = st.sampled_from([*JOBS, *JOBS, *LEAVES])
 job_trees = st.builds(
@@ -219,8 +219,8 @@ async def settle_jobs_and_lines(session: Session) -> None:
 def check_jobs(session: Session, *, may_wait: bool = False, is_resumed: bool = False) -> None:
     """Check that each job has one end and one line. The line's state is final, and a result or ``settled`` reports it.
 
-    With ``may_wait`` the line may wait for the session to be resumed. The earlier program reported lines that a
-    resumed session does not.
+    With ``may_wait`` the line may wait for the session to be resumed. With ``is_resumed`` a result may miss, because
+    the killed program had emitted it.
     """
     records = session.records
     started = [r["id"] for r in records if r["type"] == "job_started"]
@@ -244,7 +244,7 @@ examples = st.builds(
     st.sampled_from(SETTINGS),
     at_events,
     at_times,
-    st.sampled_from([None, None, 0.0, 1.0]),
+    st.sampled_from([None, None, 0.0, 1.0]),  # closes_after_s
 )
 
 
@@ -256,7 +256,7 @@ def test_ends_of_jobs_are_delivered_once_or_reported(example: JobExample) -> Non
 @sharded(200, examples, st.floats(0, 1))
 def test_ends_of_jobs_are_delivered_once_after_a_kill(example: JobExample, part: float) -> None:
     data = example.run()
-    data_at_kill = data[: round(part * len(data))]
+    data_at_kill = data[: round(part * len(data))]  # part: 0 to 1
 
     async def resume() -> None:
         settings = tree_settings(max_iterations=example.setting.max_iterations)

@@ -227,15 +227,15 @@ async def test_ends_of_jobs_survive_a_cancelled_run(ending: str) -> None:
         session.chain.submit("start a waking")
         await gate.started.wait()
         await jobs.end("a")
-        session.chain.submit("and this")
+        other_line = session.chain.submit("and this").id
         if ending == "stop":
             session.chain.submit("stop")
             gate.open.set()
         else:
             session.interrupt()
         await session.chain.wait_idle()
-        assert [a.line.kind for a in session.chain.lines.waiting] == ["job"], "it starts no run by itself"
-        assert session.state("L3") == "returned"
+        assert [a.line.kind for a in session.chain.lines.waiting] == ["job"], "the line of the job starts no run"
+        assert session.state(other_line) == "returned"
         await session.run("go on")
         assert "[JOB J1]" in session.sent()
 
@@ -339,9 +339,9 @@ def test_the_middle_of_much_output_is_dropped(tmp_path: Path) -> None:
     assert written.endswith(tail)
     assert len(tail) >= tail_size
     assert int(dropped.replace(b",", b"")) == len(written) - head_size - len(tail)
-    end, in_head, in_gap, in_tail = len(written), range(0, 200, 7), 5_000, len(written) - 150
+    end, around_head, in_gap, in_tail = len(written), range(0, 2 * head_size, 7), 5_000, len(written) - 150
     from_end, before_start = -150, -100_000
-    for offset in (*in_head, in_gap, in_tail, end, from_end, before_start):
+    for offset in (*around_head, in_gap, in_tail, end, from_end, before_start):
         piece = output.read(offset, 50)
         assert piece.data == written[piece.begin : piece.end]
         assert bool(piece.data) == (offset != end)
@@ -365,7 +365,7 @@ async def test_closing_reports_ends_of_jobs_as_returned() -> None:
             ("returned", "ended with the session", "[JOB J1] exit code 0 after 0 s"),
             ("returned", "ended with the session", "[JOB J2] ended with the session after 0 s"),
         ]
-        assert session.chain.runs.exit_code() == 0
+        assert session.chain.runs.exit_code() == 0, "ends of jobs that were returned are no failure"
     assert jobs.killed == ["b"]
 
 
@@ -382,15 +382,21 @@ async def test_ends_of_jobs_at_a_terminal_wait_for_resuming() -> None:
         assert job_line_states(session) == ["delivered"]
 
 
-@pytest.mark.parametrize("kill", ["while the job runs", "between end and line of the job", "after a stop"])
-async def test_a_killed_program_reports_its_jobs_when_resumed(kill: str) -> None:
-    has_end = kill == "between end and line of the job"
+NO_END, EXITED = "ended with the program", "exit code 0 after 0 s"
+
+
+@pytest.mark.parametrize(
+    ("line", "has_end", "outcome"),
+    [("", False, NO_END), ("", True, EXITED), ("stop", False, NO_END)],
+    ids=["while the job runs", "between end and line of the job", "after a stop"],
+)
+async def test_a_killed_program_reports_its_jobs_when_resumed(line: str, has_end: bool, outcome: str) -> None:
     jobs, gate = ControlledJobs(), Gate()
     async with open_session(STARTS_JOB_AND_WAITS, tools=[jobs.tool, gate.tool], interactive=True) as session:
         session.chain.submit("start a")
         await gate.started.wait()
-        if kill == "after a stop":
-            session.chain.submit("stop")
+        if line:
+            session.chain.submit(line)
         if has_end:
             await jobs.end("a")
         rows = session.file.data.splitlines(keepends=True)
@@ -401,7 +407,6 @@ async def test_a_killed_program_reports_its_jobs_when_resumed(kill: str) -> None
     async with reopen(b"".join(rows), interactive=True) as session:
         assert session.chain.jobs.running == ()
         await session.run("go on")
-        outcome = "exit code 0 after 0 s" if has_end else "ended with the program"
         assert f"user: [JOB J1] {outcome}\n$ run a" in session.sent()
         assert job_line_states(session) == ["delivered"]
     _, loaded = load_crashed(session.file.data)

@@ -92,9 +92,9 @@ def test_any_text_is_one_row_of_json() -> None:
 
     Journal(disk).record(Unknown("line", {"id": "L1", "text": text}))
 
-    assert len(disk.data.decode().splitlines()) == 1  # also for readers that end rows where Unicode does
+    assert len(disk.data.decode().splitlines()) == 1, "also for readers that end rows at U+0085 or U+2028"
     [record] = rows_of(disk.data)
-    assert record.pop("time") > 1_600_000_000
+    assert record.pop("time") > 1_600_000_000  # in 2020, in seconds
     assert list(record.items()) == [("type", "line"), ("seq", 1), ("id", "L1"), ("text", text)]
 
 
@@ -114,6 +114,7 @@ def test_a_write_may_succeed_after_a_failed_one() -> None:
     disk.full = False
     journal.record_if_possible(Model("four")).emit()
 
+    # The second notice is of "three". A record that was not written has the number of the one before it.
     assert [event.message for event in emitted if isinstance(event, Notice)] == ["model 1", "model 1", "model 2"]
     assert [(row["name"], row["seq"]) for row in rows_of(disk.data)] == [("one", 1), ("four", 2)]
 
@@ -399,9 +400,10 @@ def test_a_torn_record_never_joins_the_next(
         journal = Journal(file, path=path)
         journal.record(Unknown("line", {"text": "kept"}))
         before = path.read_bytes()
-        room = len(before) - len("kept") + 1000 - missing
+        size_of_long_record = len(before) - len("kept") + 1000
+        room = size_of_long_record - missing
         end_of_torn_row = 0 if can_truncate else len(b"\0\n")
-        for more in (0, end_of_torn_row):
+        for more in (0, end_of_torn_row):  # the second write first ends the torn row
             with limit_file_size(path.stat().st_size + room + more), pytest.raises(JournalError):
                 journal.record(Unknown("line", {"text": "x" * 1000}))
         assert not can_truncate or path.read_bytes() == before

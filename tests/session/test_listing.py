@@ -46,7 +46,8 @@ def start_of_run(id: str) -> list[Row]:
 
 
 RUN = [line("L1", "First row\nsecond row"), *start_of_run("L1"), message("Yes."), result()]
-"""A whole run with 123 tokens."""
+"""A whole run."""
+RUN_TOKENS = 100 + 20 + 3
 
 
 def write_journal(folder: Path, id: str, rows: Iterable[Row], *, start: float = 1000.0, tail: bytes = b"") -> Path:
@@ -72,12 +73,12 @@ def test_a_summary_counts_runs_tokens_and_costs(tmp_path: Path) -> None:
     write_journal(tmp_path, "20260101-000000-aaaaaa", [SESSION, *RUN, *second_run, *waiting])
     assert only_summary(tmp_path) == listing.Summary(
         id="20260101-000000-aaaaaa",
-        changed=1013.0,
+        changed=1013.0,  # of the last of 13 records
         workspace="/home/me/here",
         model="other",
         query="First row",
         runs=2,
-        tokens=246,
+        tokens=2 * RUN_TOKENS,
         cost_usd=0.5,
         open_lines=("L3", "L4"),
         is_open=False,
@@ -85,31 +86,23 @@ def test_a_summary_counts_runs_tokens_and_costs(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("rows", "runs", "query", "waiting"),
-    [
-        pytest.param([], 0, "", (), id="new session"),
-        pytest.param([line("L1", "waits")], 0, "waits", ("L1",), id="waiting line"),
-        pytest.param(
-            [line("L1", "cut short"), *start_of_run("L1"), message("x")], 1, "cut short", (), id="run without a result"
-        ),
-        pytest.param([*RUN, {"type": "run"}], 2, "First row", (), id="run without a query"),
-        pytest.param(
-            [line("L1", "a"), line("L1", "a", agent="explore-1"), receipt("L1", "returned")],
-            *(0, "", ()),
-            id="returned line that had another agent",
-        ),
-        pytest.param([line("L1", "  \n\n text "), *start_of_run("L1"), result()], 1, "text", (), id="blank rows"),
-        pytest.param(
-            [line("L1", "x"), receipt("L1", "dropped"), line("L2", "y"), *start_of_run("L2")],
-            *(1, "y", ()),
-            id="dropped line before the query",
-        ),
-    ],
-)
-def test_a_summary_has_runs_query_and_waiting_lines(
-    rows: list[Row], runs: int, query: str, waiting: tuple[str, ...], tmp_path: Path
-) -> None:
+LINE_OF_ANOTHER_AGENT = [line("L1", "a"), line("L1", "a", agent="explore-1")]
+DROPPED_LINE = [line("L1", "x"), receipt("L1", "dropped")]
+SUMMARIES: dict[str, tuple[list[Row], int, str, tuple[str, ...]]] = {
+    "new session": ([], 0, "", ()),
+    "waiting line": ([line("L1", "waits")], 0, "waits", ("L1",)),
+    "run without a result": ([line("L1", "cut short"), *start_of_run("L1"), message("x")], 1, "cut short", ()),
+    "run without a query": ([*RUN, {"type": "run"}], 2, "First row", ()),
+    "returned line that had another agent": ([*LINE_OF_ANOTHER_AGENT, receipt("L1", "returned")], 0, "", ()),
+    "blank rows": ([line("L1", "  \n\n text "), *start_of_run("L1"), result()], 1, "text", ()),
+    "dropped line before the query": ([*DROPPED_LINE, line("L2", "y"), *start_of_run("L2")], 1, "y", ()),
+}
+"""Records after that of the session, the number of runs, the query, and the lines that wait."""
+
+
+@pytest.mark.parametrize("case", SUMMARIES)
+def test_a_summary_has_runs_query_and_waiting_lines(case: str, tmp_path: Path) -> None:
+    rows, runs, query, waiting = SUMMARIES[case]
     write_journal(tmp_path, "a", [SESSION, *rows])
     summary = only_summary(tmp_path)
     assert (summary.runs, summary.query, summary.open_lines) == (runs, query, waiting)
@@ -134,8 +127,8 @@ UNUSABLE_ROWS = {
 def test_torn_and_foreign_rows_are_skipped(row: str, tmp_path: Path) -> None:
     write_journal(tmp_path, "a", [SESSION, *RUN], tail=UNUSABLE_ROWS[row])
     summary = only_summary(tmp_path)
-    assert (summary.runs, summary.query, summary.tokens, summary.open_lines) == (1, "First row", 123, ())
-    assert summary.changed == 1006.0
+    assert (summary.runs, summary.query, summary.tokens, summary.open_lines) == (1, "First row", RUN_TOKENS, ())
+    assert summary.changed == 1006.0, "the time of the last record of RUN"
 
 
 def test_files_that_are_no_journals_are_skipped(tmp_path: Path) -> None:
@@ -174,6 +167,7 @@ def test_a_session_belongs_to_its_last_workspace(tmp_path: Path) -> None:
 
 
 def test_a_summary_is_cached_until_its_journal_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cached summary needs no ``load_journal``. It moves with its journal, whose name is the id."""
     path = write_journal(tmp_path, "a", [SESSION, *RUN])
     summary = only_summary(tmp_path)
     with monkeypatch.context() as patched:
@@ -230,8 +224,8 @@ def two_sessions(tmp_path: Path) -> Path:
         pytest.param("1-a", "'1-a'", id="end of an id, too short"),
         pytest.param("x", "'x'", id="in no id"),
         pytest.param("", "''", id="empty"),
-        pytest.param("../20260101-a", "'../2026010", id="path of another folder"),
-        pytest.param("x" * 10_000, "'xxxxxxxxxx", id="long text"),
+        pytest.param("../20260101-a", "'../20260101-a'", id="path of another folder"),
+        pytest.param("x" * 10_000, "'xxxxxxxxxx", id="long text, of which the start is shown"),
     ],
 )
 def test_an_unknown_id_is_an_error(part: str, shown: str, two_sessions: Path) -> None:

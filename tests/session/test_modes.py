@@ -65,7 +65,7 @@ def answers(place: Place) -> list[tuple[str, str]]:
     return [(e.decision, e.by) for e in place.all_events if isinstance(e, events.Answer)]
 
 
-NEEDS_APPROVAL = "needs approval"
+CREATED, NEEDS_APPROVAL = "Created a", "needs approval"
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ NEEDS_APPROVAL = "needs approval"
     [
         ("ask", "write a", NEEDS_APPROVAL),
         ("ask", "run", NEEDS_APPROVAL),
-        ("accept edits", "write a", "Created a"),
-        ("accept edits", "write .git/hooks/post-commit", NEEDS_APPROVAL),
-        ("accept edits", "write AGENTS.md", NEEDS_APPROVAL),
+        ("accept edits", "write a", CREATED),
+        ("accept edits", "write .git/hooks/post-commit", NEEDS_APPROVAL),  # a protected file
+        ("accept edits", "write AGENTS.md", NEEDS_APPROVAL),  # a protected file
         ("accept edits", "write ../a", "stays inside the workspace"),
         ("accept edits", "run", NEEDS_APPROVAL),
         ("accept edits", "other", NEEDS_APPROVAL),
@@ -87,9 +87,8 @@ NEEDS_APPROVAL = "needs approval"
 async def test_calls_without_a_user(place: Place, mode: Mode, query: str, result: str) -> None:
     async with place.open(mode=mode) as chain:
         assert result in await place.ask(chain, query)
-    is_allowed = result == "Created a"
     approvals = [by for decision, by in answers(place) if decision == "allowed"]
-    assert approvals == (["config"] if is_allowed else [])
+    assert approvals == (["config"] if result == CREATED else [])
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,7 @@ async def test_mode_changes_have_notices_and_are_restored(place: Place) -> None:
 
 
 async def test_a_mode_given_at_resuming_is_recorded(place: Place) -> None:
-    for mode, expected in (("read only", "read only"), ("ask", "ask"), (None, "ask")):
+    for mode, expected in (("read only", "read only"), ("ask", "ask"), (None, "ask")):  # None: no mode is given
         async with place.open(mode=mode, resume=place.id) as chain:
             assert chain.mode == expected
 
@@ -140,7 +139,7 @@ async def test_a_mode_change_answers_no_open_question(place: Place) -> None:
     async with open_question(place, "run") as chain:
         for _ in MODES:
             chain.use_mode(next_mode(chain.mode))
-            await chain._shared.journal.flush()
+            await chain._shared.journal.flush()  # the change has taken effect
         assert (chain.questions.open_id, answers(place)) == ("Q1", [])
         chain.answer("Q1", "y")
 

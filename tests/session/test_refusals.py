@@ -17,7 +17,7 @@ from trio.testing import MockClock
 
 from chain import events
 from chain.agent import refusals
-from chain.agent.refusals import OVER_LIMIT, apply_removal, removal_of_excess_images
+from chain.agent.refusals import MAX_REQUEST_IMAGE_BYTES, OVER_LIMIT, apply_removal, removal_of_excess_images
 from chain.agent.window import length_of
 from chain.errors import ModelError
 from chain.journal.records import REFUSED, Removed
@@ -214,9 +214,10 @@ async def test_images_over_the_limit_are_removed_first(workspace: Path, monkeypa
 
 
 def test_a_repeated_image_is_removed_once() -> None:
-    image = Image("image/png", "d", "d.png", "AAAA", 9_000_000)
+    size = MAX_REQUEST_IMAGE_BYTES // 2 - 1_000_000  # two of three fit into a request
+    image = Image("image/png", "d", "d.png", "AAAA", size)
     messages = [Message("user", (Text("see"), image))] * 3
-    (removed,) = removal_of_excess_images("main", 1, messages, 27_000_000)
+    (removed,) = removal_of_excess_images("main", 1, messages, 3 * size)
     assert removed.digests == ("d",)
     assert [len(m.images) for m in apply_removal(messages, removed)] == [0, 1, 1]
 
@@ -287,11 +288,11 @@ async def test_a_refused_tool_is_not_sent_again() -> None:
 async def test_a_refused_unknown_tool_ends_the_run() -> None:
     async with open_session(RefusingModel(lambda request: refusal_of("tools", "nothing"))) as session:
         assert (await session.run("Hello")).status == "error"
-        assert len(session.model.requests) == 2
+        assert len(session.model.requests) == 2, "the request is sent again only once"
 
 
 FIRST_IMAGE, SECOND_IMAGE = Image("image/png", "d1", "one.png"), Image("image/png", "d2", "two.png")
-RESULT = ToolResult("t1", "seen", True, (FIRST_IMAGE, SECOND_IMAGE))
+RESULT = ToolResult("t1", "seen", is_error=True, images=(FIRST_IMAGE, SECOND_IMAGE))
 CALL = ToolCall("t1", "look", {"at": 1})
 
 
@@ -300,7 +301,7 @@ CALL = ToolCall("t1", "look", {"at": 1})
     [
         pytest.param(FIRST_IMAGE, "d1", Text("[image one.png removed: no]"), id="image"),
         pytest.param(Text("secret"), digest_of(Text("secret")), Text("[text removed: no]"), id="text"),
-        pytest.param(RESULT, digest_of(RESULT), ToolResult("t1", "[result removed: no]", True), id="result"),
+        pytest.param(RESULT, digest_of(RESULT), ToolResult("t1", "[result removed: no]", is_error=True), id="result"),
         pytest.param(
             RESULT,
             "d2",
@@ -340,5 +341,5 @@ async def test_a_refusal_of_a_stub_ends_the_run() -> None:
 
     async with open_session(RefusingModel(refuse_first_block)) as session:
         assert (await session.run("Hello")).status == "error"
-        assert len(session.model.requests) == 2
+        assert len(session.model.requests) == 2, "the second request has the stub"
         assert not [r for r in session.records if r["type"] == "removed"]

@@ -135,6 +135,7 @@ async def recorded(tmp_path: Path) -> Recorded:
 
 async def test_a_replay_runs_no_tool(recorded: Recorded) -> None:
     notes_before = list(recorded.notes)
+    # The calls of the main agent are note and worker, that of the worker is note. The query is one of the lines.
     assert recorded.replay() == ["The same: 1 run, 6 model calls, 3 tool calls, 5 lines."]
     assert recorded.notes == notes_before
 
@@ -189,23 +190,18 @@ async def test_another_description_of_a_tool_is_a_difference(recorded: Recorded)
     assert first_row == "The first difference (main, iteration 1): the request has other tools."
 
 
-def is_same(recorded: Recorded) -> bool:
-    first_row, *_ = recorded.replay()
-    return first_row.startswith("The same: ")
-
-
 async def test_unreadable_instructions_are_not_compared(recorded: Recorded, tmp_path: Path) -> None:
     session_record, *others = recorded.rows
     missing_workspace = str(tmp_path / "gone").encode()
     recorded.rows = [session_record.replace(str(tmp_path).encode(), missing_workspace), *others]
     (tmp_path / "AGENTS.md").write_text("Use ninja.")
-    assert is_same(recorded)
+    assert recorded.replay()[0].startswith("The same: ")
 
 
 async def test_every_prefix_of_a_session_is_the_same(recorded: Recorded) -> None:
     while len(recorded.rows) > 1:
         del recorded.rows[-1]
-        assert is_same(recorded), f"the first {len(recorded.rows)} records"
+        assert recorded.replay()[0].startswith("The same: "), f"the first {len(recorded.rows)} records"
 
 
 def test_the_stored_session_is_the_same() -> None:

@@ -42,8 +42,8 @@ async def test_the_snapshot_after_resuming_has_plan_and_lines(autojump_clock: Mo
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         assert session.chain.snapshot == ()
         session.chain.submit("todo: add x")
-        await start_run(session, gates, "a", "use A", "use B")
-        session.chain.lines.drop("L3")
+        await start_run(session, gates, "a", "use A", "use B")  # the run waits at gate "a"
+        session.chain.lines.drop("L3")  # use A
         data = session.file.data
         await finish_run(session, gates)
     async with reopen(data, THREE_TOOLS, tools=gates.tools) as again:
@@ -59,7 +59,7 @@ async def test_a_repeated_id_removes_no_waiting_line() -> None:
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         await start_run(session, gates, "a", "use B")
         before = session.chain.snapshot
-        assert session.chain.submit("use C", id="L2", origin="json").what == "refused", "L2 waits already"
+        assert session.chain.submit("use C", id="L2", origin="json").what == "refused", "L2 is use B, which waits"
         session.chain.lines.mark_unsent("@done use D", "not sent", id="L2")
         assert session.chain.snapshot == before
         assert [event.id for event in before if isinstance(event, events.LineQueued)] == ["L2"]

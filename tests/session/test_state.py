@@ -59,6 +59,7 @@ async def test_a_plan_command_in_a_refusal_stays_delivered() -> None:
 
 
 async def test_an_agent_with_waiting_calls_is_kept() -> None:
+    """The second call for ``explore-1`` waits for the first, while ``max_kept`` would drop one of two agents."""
     settings = make_settings(agents=True, max_kept=1)
     async with open_agents(settings=settings) as agents:
         await agents.start_run([start("explore", [WAIT]), start("explore", [WAIT])])
@@ -111,8 +112,8 @@ async def test_a_call_on_a_full_disk_is_answered() -> None:
 
 
 def test_usage_of_a_cut_reply_names_the_window() -> None:
-    sent = records.RequestSent("main", 1, "", "", window=30_000)
-    cut = records.Interrupted("main", 1, "answering", "line", Usage(10, 1))
+    sent = records.RequestSent("main", 1, system="", tools="", window=30_000)
+    cut = records.Interrupted("main", 1, what="answering", by="line", usage=Usage(10, 1))
     entries = [Entry(n, 0.0, record) for n, record in enumerate((sent, cut), 1)]
     (usage,) = (event for event in events_of_journal(entries) if isinstance(event, events.UsageReport))
     assert usage.context_window == 30_000

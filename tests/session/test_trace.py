@@ -48,7 +48,6 @@ async def run_with_traces(folder: Path, *queries: str, on_event: Callable[[], No
 
 async def test_a_trace_has_requests_replies_and_tools(tmp_path: Path) -> None:
     session = await run_with_traces(tmp_path, "Do the task")
-
     path = tmp_path / "traces" / "test-1.json"
     [interruption] = session.of(events.UserInterruption)
     assert session.result.trace_path == interruption.trace_path == str(path)

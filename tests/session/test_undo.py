@@ -16,7 +16,7 @@ from support.sessions import make_settings
 
 from chain.app.sessions import MemoryStore
 from chain.errors import UserError
-from chain.journal.records import FileChanged
+from chain.journal.records import FileChanged, Record, Unknown
 from chain.session.checkpoints import SHELL_STAYS
 from chain.tools.edit import edit_tools
 from chain.tools.file_versions import digest
@@ -101,9 +101,8 @@ async def test_a_file_changed_since_is_left(place: Place) -> None:
         (place.workspace / "c").unlink()
         chain.undo.undo(3)
         assert files(place) == {"a": "mine"}
-        assert place.notices == [
-            f"Back to before: set a a1. Removed: b. Changed since, so not restored: a. {SHELL_STAYS}"
-        ]
+        [notice] = place.notices
+        assert notice == f"Back to before: set a a1. Removed: b. Changed since, so not restored: a. {SHELL_STAYS}"
 
 
 async def test_undo_works_after_resuming(place: Place) -> None:
@@ -145,7 +144,12 @@ async def test_undo_after_a_kill_at_every_record(place: Place, tmp_path: Path) -
     async with place.open() as chain:
         journal = chain._shared.journal
         when_written = journal._when_written
-        journal._when_written = lambda entry: (when_written(entry), copy_disk())[0]
+
+        def copy_after_write(record: Record | Unknown) -> None:
+            when_written(record)
+            copy_disk()
+
+        journal._when_written = copy_after_write
         await place.ask(chain, "hello", "set a a1", "set b b1")
         journal._when_written = when_written
     for copy in copies:
