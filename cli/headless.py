@@ -205,7 +205,7 @@ class _Headless:
         self._limit_output()
 
     def _limit_output(self) -> None:
-        """Limit the time of the last output once a signal has arrived."""
+        """If a signal has arrived, give the last output ``OUTPUT_GRACE_S`` seconds from now. Otherwise do nothing."""
         if self._output_scope is not None and self._signal is not None:
             self._output_scope.deadline = trio.current_time() + OUTPUT_GRACE_S
 

@@ -58,10 +58,10 @@ This condition applies only if the conversation still exceeded the limit after t
 class CompactionResult:
     """The outcome of a compaction, with a ``sentence`` for the user.
 
-    ``what`` is ``done``, ``failed``, or ``cut``: a stop or a ``now`` line cancelled the compaction.
+    ``status`` is ``done``, ``failed``, or ``cut``: a stop or a ``now`` line cancelled the compaction.
     """
 
-    what: Literal["done", "failed", "cut"]
+    status: Literal["done", "failed", "cut"]
     sentence: str = ""
 
 
@@ -126,11 +126,11 @@ class Compactor:
         is_done = False
         try:
             attempt = await self._attempt(run, by, before)
-            is_done = attempt.what == "done"
+            is_done = attempt.status == "done"
         finally:
             if not is_done:
                 self._emit_state(run, "failed", by, before)
-        if attempt.what != "cut":
+        if attempt.status != "cut":
             tokens = self._context.window_usage.tokens
             self._tokens_after_last = tokens if self._exceeds_limit(tokens) else 0
         return attempt

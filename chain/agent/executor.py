@@ -237,14 +237,14 @@ class Executor:
         """
         while True:
             attempt = await self.compaction.make_room(run, by)
-            was_cut = attempt.what == "cut"
+            was_cut = attempt.status == "cut"
             if was_cut:
                 self._record_cut(run, "thinking", "line")
             await trio.lowlevel.checkpoint_if_cancelled()
             if run.is_stop_requested:
                 return self._end_normally(run)
             run.step = Step()
-            is_too_long = by == "service" and attempt.what == "failed"
+            is_too_long = by == "service" and attempt.status == "failed"
             if is_too_long or (not was_cut and self.compaction.exceeds_window()):
                 return self._end_context_full(run)
             point = Point.AFTER_TOOLS if run.iteration else Point.BEFORE_FIRST_CALL
@@ -267,7 +267,7 @@ class Executor:
         if run.is_stop_requested:
             return self._end_normally(run)
         attempt = await self.compaction.make_room(run, "user")
-        if attempt.what == "cut":
+        if attempt.status == "cut":
             self._record_cut(run, "thinking", "line")
         return Outcome("done", attempt.sentence)
 

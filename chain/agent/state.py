@@ -158,7 +158,7 @@ class ReplyExpectation:
     aside_task: bool = False
 
     def after_reply(self) -> ReplyExpectation:
-        """Return the expectation after a reply: all requirements are cleared, but ``aside_task`` remains."""
+        """Return the expectation for the next reply: asides only while the work on an aside (``aside_task``) lasts."""
         return ReplyExpectation(asides_only=self.aside_task, aside_task=self.aside_task)
 
 
@@ -286,7 +286,7 @@ class Run:
 
     @property
     def result(self) -> str:
-        """The last reply that answers more than asides. If there is no such reply, the last reply."""
+        """The text of the last reply that answers the task and not only side questions, or else of the last reply."""
         return self.answer or self.last_reply
 
     @property

@@ -78,9 +78,9 @@ def read_instructions(workspace: Path, names: Sequence[str], own: Path | None = 
             faults.append(f"{place.shown} is left out of the project instructions: {error}.")
             continue
         if is_cut:
-            bound = f"a file may have {MAX_EACH // KIB} KiB, and all of them {MAX_ALL // KIB} KiB"
-            of = f"the first {len(data):,} bytes" if text else "nothing"
-            faults.append(f"Of {place.shown} {of} of {found.st_size:,} is in the project instructions: {bound}.")
+            bound = f"the limits are {MAX_EACH // KIB} KiB for a file and {MAX_ALL // KIB} KiB for all files"
+            part = f"has only its first {len(data):,} of {found.st_size:,} bytes" if text else "is left out"
+            faults.append(f"{place.shown} {part} in the project instructions: {bound}.")
         if text:
             left -= len(data)
             files.append(place.shown)

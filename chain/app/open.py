@@ -202,7 +202,7 @@ async def open_chain(
             # After a crash, lines that will be shown as saved may not be synced yet.
             await journal.sync()
             if journal.failure is not None:
-                raise SessionError(f"{journal.failure}; chain sessions show reads it")
+                raise SessionError(f"{journal.failure}; to read the session: chain sessions show {journal.id}")
         chain = Chain(session, shared, audience, resumed, running, jobs)
 
         def interrupt() -> None:

@@ -51,8 +51,8 @@ def open_store(state: Path, address: str) -> Store:
 def open_new_store(state: Path, address: str, *, is_stored: bool) -> tuple[Store, str]:
     """Return the store of a new session, and a note if the session is unexpectedly not stored.
 
-    It is in memory if ``is_stored`` is false or the state folder is not writable. Raise ``SessionError`` for an invalid
-    ``address``.
+    It is a ``MemoryStore`` if ``is_stored`` is false or the state folder is not writable. ``address`` is that of a
+    Redis; empty for the state folder. Raise ``SessionError`` if it is invalid.
     """
     if not is_stored:
         return MemoryStore(), ""

@@ -81,7 +81,7 @@ def subjects_of(groups: ToolGroups) -> Subjects:
 
 
 def _agent_kinds(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield the name and description of each kind of agent, except kinds that name an environment variable not set."""
+    """Yield the name and description of each kind of agent, except kinds with a variable that is not set."""
     for name in settings.kind_names:
         with suppress(MissingVariable):  # reported where the kind is read
             yield name, settings.kind(name).description

@@ -46,7 +46,7 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
     known = {server.name: server for server in (*found, *own)}
     for name in named:
         if name not in known:
-            all_known = f"the servers are {', '.join(known)}" if known else f"there is no server in {FILE}"
+            all_known = f"the servers are {', '.join(known)}" if known else f"{FILE} defines no servers"
             why = "; ".join(notes) or did_you_mean(name, known, all_known)
             raise ConfigError(f"flag --mcp: there is no server {name!r:.60}; {why}")
     allowed, unasked, refused = list(own), list[ToolServer](), list[str]()

@@ -149,7 +149,7 @@ class Settings:
     def model(self, name: str | None = None) -> ModelSettings:
         """Return a model's definition, by default that of the default chain.
 
-        Raise ``ConfigError`` for an unknown name, a missing variable, and a file that is not trusted yet.
+        Raise ``ConfigError`` for an unknown name, a missing variable, or if the user does not trust the file yet.
         """
         require_trust(self)
         name = name or self.chain().model

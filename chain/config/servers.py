@@ -79,7 +79,7 @@ class ToolServer:
 
     @property
     def extras(self) -> Iterable[tuple[str, str]]:
-        """The environment variables or headers: pairs of ``env NAME`` or ``headers NAME``, and the value as written."""
+        """The environment variables or headers: pairs of ``env NAME`` or ``headers NAME`` and the value as written."""
         keys = self.entry.entries()
         for of in ("env", "headers"):
             for name, node in keys[of].entries().items() if of in keys else ():
@@ -99,8 +99,10 @@ class ToolServer:
         or if a found entry uses one of ``keys``.
         """
         if self.is_found and (given_away := keys.intersection(self.entry.variables())):
-            why = f"{self.name} asks for {', '.join(sorted(given_away))}, a key of yours that a found file does not get"
-            raise self.entry.error(f"{why}; name the server in your own configuration to give it")
+            why = f"{self.name} asks for {', '.join(sorted(given_away))}, your API key"
+            raise self.entry.error(
+                f"{why}, which files of a workspace cannot use; define the server in your own configuration"
+            )
         entry = self.entry.with_environ(environ)
         nodes = entry.entries()
         if "url" in nodes:

@@ -80,7 +80,7 @@ def _paths() -> frozenset[str]:
 
 
 def named_value(setting: str, value: str) -> str:
-    """Return the text of a fact that needs trust: the prompt file at ``setting`` has the handler prompt ``value``."""
+    """Return the text to trust for a handler prompt ``value`` that the prompt file at ``setting`` names."""
     return f"{setting}.{HANDLER}: {value}"
 
 
@@ -100,7 +100,7 @@ def sensitive_values(root: Node, shipped: Node) -> tuple[Sensitive, ...]:
 
 
 def _written_values(node: Node, setting: Node) -> Iterator[Sensitive]:
-    """Yield each value in and below a node as a value of ``setting``. A list of plain values counts as one value."""
+    """Yield each leaf value of a node, attributed to ``setting``. A list without mappings and lists is one leaf."""
     children: list[Node] = []
     if isinstance(node.value, dict):
         children = list(node.value.values())

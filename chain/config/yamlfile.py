@@ -107,18 +107,18 @@ class Node:
         return text if self.environ is None else _REFERENCE.sub(self._variable, text)
 
     def boolean(self) -> bool:
-        """Return ``true`` or ``false``."""
+        """Return the value as a bool. Raise ``ConfigError`` if it is not ``true`` or ``false``."""
         return bool(self._require_type("true or false", self._scalar(), bool))
 
     def integer(self, *, minimum: int = 0) -> int:
-        """Return a whole number."""
+        """Return the value as a whole number. Raise ``ConfigError`` if it is none or less than ``minimum``."""
         number = int(self._require_type("a whole number", self._scalar(), int))
         if number < minimum:
             raise self.error(f"must be at least {minimum}, found {number}")
         return number
 
     def number(self, *, minimum: float = 0) -> float:
-        """Return a finite number, whole or not."""
+        """Return the value as a finite number. Raise ``ConfigError`` if it is none or less than ``minimum``."""
         number = float(self._require_type("a number", self._scalar(), int, float))
         if not minimum <= number < float("inf"):
             raise self.error(f"must be a number of at least {minimum:g}, found {self.value}")

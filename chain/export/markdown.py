@@ -1,8 +1,8 @@
 """A session as Markdown, which is also readable as plain text. Pure.
 
 Text that chain did not write has one of four forms. In none of them can it change the structure of the document. Words
-of the model are rendered Markdown in a quote, or source in a fence if they are not inert (``quote_reply``). Words of
-the user and messages are quoted with each row escaped (``quote_verbatim``). Names and options are escaped on one row
+of the model are rendered Markdown in a quote, or source in a fence if they are not inert (``quote_model_text``). Words
+of the user and messages are quoted with each row escaped (``escape_rows``). Names and options are escaped on one row
 (``escape_inline``). Inputs and results are in fences that are longer than any fence inside them (``fence_block``).
 """
 
@@ -44,7 +44,7 @@ def _rows(session: outline.Outline) -> Iterator[str]:
         facts = [phrases.describe_status(run.status), pluralize(run.iterations, "iteration"), run.duration_text]
         yield from _paragraph(f"## Run {number} ({', '.join(facts)})")
         if run.task.strip():
-            yield from _quote("The user", quote_verbatim(run.task))
+            yield from _quote("The user", escape_rows(run.task))
         yield from _steps(run, "###")
     if session.waiting:
         yield from _paragraph("## Still waiting")
@@ -67,7 +67,7 @@ def _items(items: Iterable[outline.Item]) -> Iterator[str]:
                 iterations = pluralize(item.iterations, "iteration")
                 facts = f"{phrases.describe_status(item.status)}, {iterations}, {item.duration_text}"
                 yield from _paragraph(f"**Agent {escape_inline(item.agent)}** ({facts})")
-                yield from _indent(quote_reply("Its task", item.task))
+                yield from _indent(quote_model_text("Its task", item.task))
                 yield from _indent(_steps(item, "####"))
                 yield ""
             case outline.Moment():
@@ -79,16 +79,16 @@ def _items(items: Iterable[outline.Item]) -> Iterator[str]:
 def _moment(event: outline.ShownEvent, urgency: str) -> Iterator[str]:
     match event:
         case events.Reply():
-            yield from quote_reply("Reply", event.text)
+            yield from quote_model_text("Reply", event.text)
         case events.ThinkingDelta():
-            yield from quote_reply("Thought", event.text)
+            yield from quote_model_text("Thought", event.text)
         case events.UserInterruption():
             skipped = f"; skipped: {count_names(event.tools_skipped)}" if event.tools_skipped else ""
-            yield from _quote(f"🔔 {phrases.describe_delivery(event, urgency)}{skipped}", quote_verbatim(event.message))
+            yield from _quote(f"🔔 {phrases.describe_delivery(event, urgency)}{skipped}", escape_rows(event.message))
         case events.LineQueued():
-            yield from _quote(f"Line {event.id} for {event.target_agent} ({urgency})", quote_verbatim(event.text))
+            yield from _quote(f"Line {event.id} for {event.target_agent} ({urgency})", escape_rows(event.text))
         case events.Question():
-            yield from quote_reply(f"❓ Question {event.id}", event.text)
+            yield from quote_model_text(f"❓ Question {event.id}", event.text)
             if event.preview.strip():
                 yield from fence_block(event.preview, "text" if event.diff is None else "diff")
             for number, option in enumerate(event.options, 1):
@@ -96,7 +96,7 @@ def _moment(event: outline.ShownEvent, urgency: str) -> Iterator[str]:
             if event.options:
                 yield ""
         case events.Answer():
-            yield from _quote(f"Answer to {event.id}", quote_verbatim(phrases.answer_sentence(event)))
+            yield from _quote(f"Answer to {event.id}", escape_rows(phrases.answer_sentence(event)))
         case events.PlanChanged():
             yield from _paragraph(f"**Plan**, changed by {escape_inline(event.by)}{'' if event.tasks else ': empty'}")
             for task in event.tasks:
@@ -106,13 +106,13 @@ def _moment(event: outline.ShownEvent, urgency: str) -> Iterator[str]:
         case events.Result(result=""):
             yield from _paragraph(f"**Result:** {phrases.describe_status(event.status)}")
         case events.Result():
-            yield from _quote(f"Result ({phrases.describe_status(event.status)})", quote_verbatim(event.result))
+            yield from _quote(f"Result ({phrases.describe_status(event.status)})", escape_rows(event.result))
         case _:
             kind, text = phrases.describe_remark(event)
-            yield from _indent(quote_verbatim(f"{_SIGNS[kind]} {text}"))
+            yield from _indent(escape_rows(f"{_SIGNS[kind]} {text}"))
             yield ""
             if isinstance(event, events.Compaction):
-                yield from quote_reply("The summary", event.summary)
+                yield from quote_model_text("The summary", event.summary)
 
 
 def _call(call: outline.CallItem) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _indent(rows: Iterable[str]) -> Iterator[str]:
     return (f"> {row}" if row else ">" for row in rows)
 
 
-def quote_reply(title: str, text: str) -> Iterator[str]:
+def quote_model_text(title: str, text: str) -> Iterator[str]:
     """Yield the rows of a quote with words of the model, under a ``title``. No text can end the quote early."""
     rows = sanitize(text).strip("\n").expandtabs(4).splitlines()
     return _quote(title, rows if is_inert("\n".join(rows)) else fence_block(text, "markdown"))
@@ -153,7 +153,7 @@ def fence_block(text: str, language: str) -> Iterator[str]:
     yield from (f"{fence}{language}", *text.splitlines(), fence, "")
 
 
-def quote_verbatim(text: str) -> Iterator[str]:
+def escape_rows(text: str) -> Iterator[str]:
     """Yield rows that show a text verbatim inside a quote, with its line breaks and indentation."""
     rows = []
     for row in sanitize(text).strip("\n").splitlines():

@@ -98,7 +98,7 @@ class DiskFile:
             self.size = size
 
     async def sync(self) -> None:
-        """Flush the file in a worker thread. This cannot be cancelled, since the caller needs the outcome."""
+        """Fsync the file in a worker thread. This cannot be cancelled, since the caller needs the outcome."""
         # A worker thread cannot be cancelled, and an unknown outcome would break the order of acknowledgements.
         with trio.CancelScope(shield=True):
             try:

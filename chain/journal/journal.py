@@ -77,10 +77,10 @@ class Journal:
         id: str = "",
         path: Path | None = None,
         seq: int = 0,
-        when_written: Callable[[Record | Unknown], None] = lambda record: None,
+        on_written: Callable[[Record | Unknown], None] = lambda record: None,
         writes_later: bool = False,
     ) -> None:
-        """``seq`` is the number of the last record in the file. ``when_written`` is called with each appended record.
+        """``seq`` is the number of the last record in the file. ``on_written`` is called with each appended record.
 
         ``writes_later``: the file is in a store behind a network, and is written in the background.
         """
@@ -88,7 +88,7 @@ class Journal:
         self.path = path
         self._file = file
         self.seq = seq
-        self._when_written = when_written
+        self._on_written = on_written
         self._apply: Apply = lambda entry: ()
         self._writes_later = writes_later
         self._emit: Emit = lambda event: None
@@ -128,7 +128,7 @@ class Journal:
             raise JournalError(
                 f"the session cannot be written to {self._display_path}: {error.strerror or error}"
             ) from error
-        self._when_written(record)
+        self._on_written(record)
         return RecordedEvents(self._apply(entry), self._emit)
 
     def store_attachment(self, digest: str, content: bytes) -> None:

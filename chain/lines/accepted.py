@@ -30,7 +30,7 @@ FOREIGN_ORIGINS: frozenset[Origin] = frozenset({"door", "acp", "job"})
 EARLIER_SUFFIX = " (before)"
 """The suffix that renames lines of an earlier process, so that senders may use the same ids again."""
 
-NEXT: dict[State, frozenset[State]] = {
+NEXT_STATES: dict[State, frozenset[State]] = {
     "queued": frozenset({"delivered", "handled", "returned", "dropped"}),
     "delivered": frozenset({"returned"}),
 }

@@ -14,7 +14,7 @@ from chain.events import Origin, Point, Receipt, State
 from chain.journal import records
 from chain.journal.journal import Emit, Journal, RecordedEvents
 from chain.journal.records import Effect
-from chain.lines.accepted import FOREIGN_ORIGINS, NEXT, AcceptedLine, Lines, adjustment_view
+from chain.lines.accepted import FOREIGN_ORIGINS, NEXT_STATES, AcceptedLine, Lines, adjustment_view
 from chain.lines.parse import Line, Urgency, problem_of
 
 MAX_REFUSED = 1_000
@@ -143,9 +143,9 @@ class Ledger:
     ) -> None:
         """Record a receipt with the new ``state`` of a line, and emit it after the queued acknowledgements.
 
-        Raise ``ValueError`` for a transition that is not in ``NEXT``.
+        Raise ``ValueError`` for a transition that is not in ``NEXT_STATES``.
         """
-        if state not in NEXT.get(accepted.state, frozenset()):
+        if state not in NEXT_STATES.get(accepted.state, frozenset()):
             raise ValueError(f"line {accepted.id} cannot go from {accepted.state} to {state}")
         self._journal.emit_after_acks(self._settle(accepted, state, iteration, point, reason).emit)
 

@@ -319,7 +319,7 @@ async def _open(lease: Lease) -> ServedSession:
     files = await _files(lease.server, lease.id) if any(b'"type":"image"' in row for row in rows) else {}
     read = await trio.to_thread.run_sync(load_journal, rows, files.get) if rows else None
     seq, state = (0, State()) if read is None else (read.seq, read.state)
-    journal = Journal(lease, id=lease.id, seq=seq, when_written=lease.publish_receipt, writes_later=True)
+    journal = Journal(lease, id=lease.id, seq=seq, on_written=lease.publish_receipt, writes_later=True)
     return ServedSession(journal, state, read, serve=Mailbox(lease).serve)
 
 

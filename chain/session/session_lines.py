@@ -32,7 +32,7 @@ class SessionLines:
         return self._ledger.receipts
 
     def settled(self) -> LineOutcomes:
-        """Return and clear the outcomes of lines since the last result, or since the last call if that was later."""
+        """Return and clear the outcomes of lines since the last result or the last call of this method."""
         return self._ledger.settled()
 
     def find(self, id: str) -> AcceptedLine:

@@ -244,12 +244,12 @@ def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int
         before.append(at[length - 1] if length else -1)
         ends[length : length + 1] = [second]
         at[length : length + 1] = [n]
-    found: list[tuple[int, int]] = []
+    backwards: list[tuple[int, int]] = []
     n = at[-1] if at else -1
     while n != -1:
-        found.append(pairs[n])
+        backwards.append(pairs[n])
         n = before[n]
-    return found[::-1]
+    return backwards[::-1]
 
 
 # ---------------------------------------------------------------------------------------------------------------- hunks

@@ -245,7 +245,7 @@ def _read_part(head: str, text: TextIO, offset: int, column: int, limit: int, mo
     part, last = "", offset + len(shown) - 1
     if rest or offset > 1 or column > 1:
         part = f"line {offset}" if last == offset else f"lines {offset} to {last}"
-        head += f"; lines {offset} to {last} are shown"
+        head += f"; {part} {'is' if last == offset else 'are'} shown"
         head += f" from column {column}" if column > 1 else ""
         head += f", read on with {rest}" if rest else ""
     return "\n".join([head, *shown]), part

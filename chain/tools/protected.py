@@ -72,7 +72,7 @@ class Refused(NamedTuple):
     code_folders: frozenset[str]
     """Folders from which code is loaded and that also contain other files. No entry can be added to them."""
     wide_folders: frozenset[str]
-    """Folders in ``places`` with much other content, such as ``/usr``. The user may make a folder in them writable."""
+    """Folders in ``places`` with much other content, such as ``/usr``. The user may make their subfolders writable."""
 
 
 Snapshot: TypeAlias = Mapping[str, tuple[int, ...]]
@@ -160,18 +160,18 @@ class Protected:
         for file in (root / CONFIGURATION, *self.configured_files()):
             yield from links_and_target(str(file))
         for top in {each for folder in folders for each in (folder, *folder.parents) if os.path.lexists(each / _GIT)}:
-            yield from _git_places(str(top / _GIT), str(top))
+            yield from _git_hooks_and_config(str(top / _GIT), str(top))
         searched = [str(root)]
         for folder in searched:  # grows in the loop
             entries = _entries(folder)
             names = {entry.name.casefold() for entry in entries}
             if _is_repository(names) or ("/.git/modules/" in folder and names & {"config", "hooks"}):
-                yield from _git_places(folder, folder)
+                yield from _git_hooks_and_config(folder, folder)
                 entries = [entry for entry in entries if entry.name == "modules"]
             for entry in entries:
                 name = entry.name.casefold()
                 if name == _GIT:
-                    yield from _git_places(entry.path, folder)
+                    yield from _git_hooks_and_config(entry.path, folder)
                     searched.append(os.path.join(entry.path, "modules"))
                 elif name in self.instruction_names:
                     yield from links_and_target(entry.path)
@@ -185,7 +185,7 @@ def changed_files(before: Snapshot, after: Snapshot) -> list[str]:
     return sorted(file for file in {*before, *after} if before.get(file) != after.get(file))
 
 
-def _git_places(git: str, top: str) -> Iterator[str]:
+def _git_hooks_and_config(git: str, top: str) -> Iterator[str]:
     """Yield the hooks and the configuration files of the repository ``git`` with the working tree ``top``."""
     if os.path.isfile(git):  # as in a worktree and a submodule
         yield git

@@ -111,7 +111,7 @@ ToolFunction: TypeAlias = Callable[..., Awaitable[str | ToolOutput]]
 
 
 class Subject:
-    """The kind of text, such as a path, that an allowance's pattern is compared with. This class is for any text."""
+    """A kind of subject that the pattern of an allowance is compared with: any text. Subclasses: paths, for example."""
 
     plural = "subjects"
     """The plural noun for subjects of this kind, in sentences for people."""

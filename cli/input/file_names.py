@@ -32,7 +32,7 @@ FRESH_S = 2.0
 """Seconds for which the names in a folder are cached."""
 
 LEAST_MISTYPED = 3
-"""Minimum number of typed letters from which names that differ in one letter are offered."""
+"""With at least this many typed letters, names that differ from them in one letter are offered too."""
 
 _UNFINISHED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@("[^"\n]*|[^\s"@][^\s"]*|)\Z""")
 _NAMED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s"]*))""")

@@ -106,7 +106,7 @@ class Sender:
         return True
 
     def close(self) -> None:
-        """Send no more lines whose moment is an event."""
+        """Stop sending lines that wait for an event, such as ``@tool``. Queued and ``@after`` lines are still sent."""
         self._closed = True
 
     def pause(self) -> None:

@@ -53,7 +53,7 @@ class ExternalProgram:
     def page(self, rows: Iterable[str], environ: Mapping[str, str]) -> None:
         """Show rows in the user's pager until it exits.
 
-        Raise ``UserError`` if there is no pager, or if reading the first of the ``rows`` raises it.
+        Raise ``UserError`` if there is no pager. A ``UserError`` that the first of the ``rows`` raises is passed on.
         """
         command = pager_command(environ)
         if not command:

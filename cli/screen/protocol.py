@@ -81,7 +81,7 @@ class Listener(Protocol):
         """Whether the program waits for the user to type."""
 
     def completions(self, text: str) -> Sequence[str]:
-        """Return the completions of ``text``, the text before the cursor. Each one includes the completed ``text``."""
+        """Return the completions of ``text``, the text before the cursor, each as the whole new text."""
 
     def menu(self, text: str) -> Sequence[Choice]:
         """Return the completions to offer while the user types: only commands and files."""

@@ -23,17 +23,17 @@ OTHER_NAMES = {
 
 INSTEAD = {
     "/add": "write @ and the file's name in a line to attach it",
-    "/config": "/debug shows the path of the configuration, and in a shell chain check shows its values",
-    "/continue": "/resume lists the sessions, and in a shell chain -c resumes the latest",
+    "/config": "/debug shows the path of the configuration, and in a shell, chain check shows its values",
+    "/continue": "/resume lists the sessions, and in a shell, chain -c resumes the latest",
     "/export": "in a shell, chain sessions export ID writes a session as a document; /debug shows the id",
     "/history": "Ctrl-R searches what you typed, and /resume lists the earlier sessions",
     "/init": "in a shell, chain init writes a configuration to change",
     "/load": "/resume lists the sessions",
-    "/login": "a key is read from the environment, and in a shell chain help models says which",
+    "/login": "a key is read from the environment, and in a shell, chain help models says which",
     "/redo": "press Up for the history of what you typed",
-    "/run": "write what to run in a line; the model asks before it runs it",
+    "/run": "describe the command in a line; the model asks you before it runs the command",
     "/save": "a session is stored while it runs; /debug shows where",
-    "/settings": "/debug shows the path of the configuration, and in a shell chain check shows its values",
+    "/settings": "/debug shows the path of the configuration, and in a shell, chain check shows its values",
     "/stop": "type stop to end the run, or press Esc to interrupt it",
     "/version": "/debug shows the version",
 }

@@ -81,7 +81,7 @@ def settled_call(event: events.ToolResult, about: str, more: Sequence[str], plac
         # not fit into the first row.
         before, after = f"{place.sign('✗')} {place.who}", dot.join(["", *more, flat(event.text)])
         room = 2 * place.room - LEAST_FACT - columns(before) - columns(after)
-        return place.refusal(f"{before}{place.cut(did, max(room, place.room // 3))}{after}", 2)
+        return place.failure_rows(f"{before}{place.cut(did, max(room, place.room // 3))}{after}", 2)
     # This row says how to allow the call, so it must not be cut.
     denied = [f"  {fact}" for fact in found if fact.startswith(DENIED_BY_SANDBOX)]
     found = [fact for fact in found if not fact.startswith(DENIED_BY_SANDBOX)]

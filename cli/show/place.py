@@ -74,7 +74,7 @@ class RowPlace:
         text = f"{self.sign(sign)} {self.who}{text}"
         return [self.paint(style, row) for row in (wrap_text(text, self.room) if self._cuts else [text])]
 
-    def refusal(self, text: str, most: int) -> list[str]:
+    def failure_rows(self, text: str, most: int) -> list[str]:
         """Return the reason of a failed call in red, on at most ``most`` rows. The last row is cut if necessary."""
         rows = wrap_text(text, self.room)
         rows[most - 1 :] = filter(None, [" ".join(rows[most - 1 :])])

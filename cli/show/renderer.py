@@ -62,11 +62,11 @@ LEAST_THOUGHT_S = 1.0
 
 
 class Renderer:
-    """A renderer of a chain's events, which it needs in order: rows may need the data of earlier events.
+    """Renders the events of a chain as rows. Pass the events in order, since rows may need data of earlier events.
 
-    With ``streams`` replies are shown as they come, so that the caller need not print the answer. With ``collapses``
-    the work of children is only in ``tail``; rows show the children's starts, their ends and their exchanges with the
-    user.
+    With ``streams``, replies are shown as they come, so that the caller need not print the answer. With ``collapses``,
+    the work of children appears only in ``tail``, the unsettled rows; rows show the children's starts, their ends and
+    their exchanges with the user.
     """
 
     _delays_progress = False

@@ -146,7 +146,7 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     if not event.is_error:
         return [place.line("✓", text, "green")]
     # The reason of a refusal ends with what would allow the call.
-    return place.refusal(f"{place.sign('✗')} {place.who}{flat(text)}", MOST_OF_REFUSAL)
+    return place.failure_rows(f"{place.sign('✗')} {place.who}{flat(text)}", MOST_OF_REFUSAL)
 
 
 def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:

@@ -210,7 +210,7 @@ class Flow:
         *whole, self._row = (self._row + self._cleaner.add(text)).split("\n")
         rows = [row for line in whole for row in self._rows_of(line)]
         *full, self._row = self._cut(self._row)
-        return rows + [row for part in full for row in self._finished_row(part)]
+        return rows + [row for part in full for row in self._delay_if_blank(part)]
 
     def end(self) -> list[str]:
         """End the text. Return the rows of its unfinished part, or none if that part is blank."""
@@ -218,9 +218,9 @@ class Flow:
         return [row for line in text.split("\n") for row in self._rows_of(line)] if text.strip() else []
 
     def _rows_of(self, line: str) -> list[str]:
-        return [row for part in self._cut(line) for row in self._finished_row(part)]
+        return [row for part in self._cut(line) for row in self._delay_if_blank(part)]
 
-    def _finished_row(self, row: str) -> list[str]:
+    def _delay_if_blank(self, row: str) -> list[str]:
         """Return a complete row after the delayed blank rows. Delay a blank row, and return no row.
 
         Blank rows are delayed since blank rows at the end of the text are omitted.

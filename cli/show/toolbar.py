@@ -197,16 +197,16 @@ class Toolbar:
         """Return an agent's name as the prompt shows it. Return an empty text for the main agent or an empty name."""
         return "" if agent in ("", MAIN) else self._name(agent)
 
-    def stopping(self, now: float, of: str = MAIN) -> str:
-        """Return the text that says that the agent ``of`` is being stopped.
+    def stopping(self, now: float, agent: str = MAIN) -> str:
+        """Return the text that says that an agent is being stopped.
 
         Stopping the main agent stops the whole run. Its text names the running tool whose end the stop waits for.
         """
         tool = self._tool()
-        if of != MAIN or tool is None:
-            return f"{self._signs.stop}Stopping{'' if of == MAIN else f' {self._name(of)}'}"
-        agent, name, since = tool
-        whose = f" of {self._name(agent)}" if agent != MAIN else ""
+        if agent != MAIN or tool is None:
+            return f"{self._signs.stop}Stopping{'' if agent == MAIN else f' {self._name(agent)}'}"
+        tools_agent, name, since = tool
+        whose = f" of {self._name(tools_agent)}" if tools_agent != MAIN else ""
         took = duration(now - since, whole=True)
         return f"{self._signs.stop}Stopping after {name}{whose} ({took}); {self._killing_key} kills it"
 

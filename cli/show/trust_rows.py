@@ -1,7 +1,7 @@
 """The question whether to trust files that came with the workspace, as rows. Pure.
 
-The user judges the content of the file, so nothing is omitted: a long value continues on the next row, indented further
-than the start of any row, and control characters and invisible ones are shown as escapes.
+The user judges the content of the file, so nothing is omitted: a long value continues on rows that are indented more
+than the first row of any value, and control characters and invisible ones are shown as escapes.
 """
 
 from __future__ import annotations

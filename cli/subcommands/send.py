@@ -91,7 +91,7 @@ def _report_outcome(row: Mapping[str, Any], say: Callable[[str], object]) -> tup
     reason = row.get("reason") or ""
     match row["state"]:
         case "handled":
-            say(reason or f"{row['id'] or 'It'} was carried out.")
+            say(reason or f"{row['id'] or 'The line'} was carried out.")
         case "delivered" if row.get("point") == Point.START:
             say(f"{row['id']} has started a run.")
         case "delivered":

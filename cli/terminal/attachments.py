@@ -140,7 +140,7 @@ async def read_clipboard(environ: Mapping[str, str]) -> bytes:
 
 
 async def _output_of(argv: Sequence[str], environ: Mapping[str, str]) -> bytes:
-    """Return the output of a program; empty if the program fails. Read little more than ``MAX_IMAGE`` bytes."""
+    """Return the output of a program; empty if it fails. Stop the program after a little over ``MAX_IMAGE`` bytes."""
     try:
         process = await trio.lowlevel.open_process(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ
@@ -164,11 +164,11 @@ async def _output_of(argv: Sequence[str], environ: Mapping[str, str]) -> bytes:
     return content
 
 
-def outside_path(pasted: str, roots: Sequence[Path], patience: float = PASTE_PATIENCE_S) -> Path | None:
+def outside_path(pasted: str, roots: Sequence[Path], timeout_s: float = PASTE_PATIENCE_S) -> Path | None:
     """Return the path of an existing file outside the folders ``roots`` if a pasted text names one; else ``None``.
 
     Terminals write the path of a dropped file in quotes, with backslashes, or as a ``file:`` address. If the disk does
-    not answer within ``patience`` seconds, return ``None``.
+    not answer within ``timeout_s`` seconds, return ``None``.
     """
     text = pasted.strip()
     if not text or len(text) > MAX_PATH or not text.isprintable():
@@ -190,7 +190,7 @@ def outside_path(pasted: str, roots: Sequence[Path], patience: float = PASTE_PAT
         if real.is_file() and not any(real.is_relative_to(root) for root in roots):
             found.append(Path(path))
 
-    run_with_timeout(resolve, patience)
+    run_with_timeout(resolve, timeout_s)
     return found[0] if found else None
 
 

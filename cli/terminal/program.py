@@ -157,7 +157,7 @@ class _Program:
                 self._screen.name_window(f"chain: {workspace_label(self._session.chain)}")
             if self._invocation.tour is None:
                 self._session.welcome(WELCOME)
-            await self._switch_until_left()
+            await self._serve_session_switches()
             self._code = await self._finish()
             self._has_finished = True
             nursery.cancel_scope.cancel()
@@ -280,7 +280,7 @@ class _Program:
             self._sender.pause()
             self._wakeup.set()
 
-    async def _switch_until_left(self) -> None:
+    async def _serve_session_switches(self) -> None:
         while True:
             await self._wakeup.wait()
             if self._requested is not None and not self._is_leaving:
@@ -324,7 +324,7 @@ class _Program:
                     self._screen.redraw()
                     self._session.show_rest()
                     if number == signal.SIGCONT:
-                        self._session.read_branch()
+                        self._session.refresh_branch()
                 case signal.SIGINT:
                     # Also a Ctrl-C that was pressed while the editor waited for this thread.
                     if self.on_ctrl_c(has_text=bool(self._screen.text)):

@@ -157,7 +157,7 @@ class Commands:
         def session_ids() -> Iterable[str]:
             return (each.id for each in self._sessions())
 
-        edits = "edits a waiting line" if self._has_keys else "shows a line, dropped"
+        edits = "edits a waiting line" if self._has_keys else "drops a waiting line and shows its text"
         self._commands = {
             "/help": _Command(
                 "more: lines or keys", self._do_help, "[TOPIC]", lambda: OVERVIEW_TOPICS, needs_terminal=True
@@ -304,7 +304,7 @@ class Commands:
         if name.casefold() not in OVERVIEW_TOPICS:
             raise _CommandError(
                 f"there is no help on {flat(name)[:20]} here; try /help {' or /help '.join(OVERVIEW_TOPICS)}, "
-                "or in a shell chain help TOPIC"
+                "or in a shell: chain help TOPIC"
             )
         return topic(name.casefold(), self._width, has_keys=self._has_keys)
 

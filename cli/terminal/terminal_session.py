@@ -112,7 +112,7 @@ class TerminalSession:
             self._tasks = nursery
             nursery.start_soon(self._refresh_each_second)
             nursery.start_soon(self._prepare)
-            self.read_branch()
+            self.refresh_branch()
             while batch := await self._feed.batch():
                 self._show_events(batch)
                 await self._screen.wait_shown()
@@ -395,7 +395,7 @@ class TerminalSession:
                 jobs=len(self.chain.jobs.running),
             )
 
-    def read_branch(self) -> None:
+    def refresh_branch(self) -> None:
         """Read the workspace's git branch in a thread, and show it in the toolbar."""
         if self._tasks is not None and not self._all_shown.is_set() and self._display.tour is None:
             self._branch_read.cancel()  # it could end later, with an older branch
@@ -454,7 +454,7 @@ class TerminalSession:
             elif isinstance(event, events.Receipt) and event.state == "unsent":
                 self._owner.mark_unsent(event.text)
             elif isinstance(event, events.Result) and event.agent == MAIN:
-                self.read_branch()
+                self.refresh_branch()
         if self._toolbar.is_running:
             self._run_started.set()
 

@@ -12,7 +12,7 @@ from support.eventful import eventful_session, with_text
 from support.examples import max_examples, sample_in_short_run
 
 from chain import events
-from chain.export.markdown import escape_inline, fence_block, quote_reply, quote_verbatim, render_markdown
+from chain.export.markdown import escape_inline, escape_rows, fence_block, quote_model_text, render_markdown
 from chain.export.outline import outline_of
 
 # Definitions of links are disabled, because a quote may contain them as well.
@@ -97,7 +97,7 @@ def test_hostile_text_changes_no_structure(name: str) -> None:
 @max_examples(60)
 @given(st.lists(st.sampled_from([*"`~>|-\\\t\n !", "<b>", "![x](y)", "```", "\n\n", "  ", "|---|", "x"]), max_size=12))
 def test_nothing_in_a_reply_is_live(pieces: list[str]) -> None:
-    rows = list(quote_reply("Reply", "".join(pieces)))
+    rows = list(quote_model_text("Reply", "".join(pieces)))
     assert not live_parts("\n".join(rows))
     assert not live_parts("\n".join(f"> {row}" for row in rows))
 
@@ -114,7 +114,7 @@ def test_nothing_in_a_reply_is_live(pieces: list[str]) -> None:
     ],
 )
 def test_inert_reply_is_quoted_unchanged(text: str) -> None:
-    _heading, _blank, *rows, _end = quote_reply("Reply", text)
+    _heading, _blank, *rows, _end = quote_model_text("Reply", text)
     assert rows == [f"> {row}".rstrip() for row in text.split("\n")]
 
 
@@ -135,14 +135,14 @@ def test_inert_reply_is_quoted_unchanged(text: str) -> None:
     ],
 )
 def test_other_reply_is_source_in_a_fence(text: str) -> None:
-    (fence,) = [token for token in PARSER.parse("\n".join(quote_reply("Reply", text))) if token.type == "fence"]
+    (fence,) = [token for token in PARSER.parse("\n".join(quote_model_text("Reply", text))) if token.type == "fence"]
     assert (fence.info, fence.content) == ("markdown", f"{text}\n")
 
 
 @max_examples(100)
 @given(st.sampled_from([PARSER, PARSER_WITH_TABLES]), st.text(alphabet="`~x_*<>&;#[]()!\\\n1.:/|-+= \t", max_size=40))
 def test_verbatim_quote_is_only_text(parser: MarkdownIt, text: str) -> None:
-    rows = [f"> {row}" for row in quote_verbatim(text)]
+    rows = [f"> {row}" for row in escape_rows(text)]
     tokens = parser.parse("\n".join(rows))
     assert {token.type.rpartition("_")[0] for token in tokens} <= {"blockquote", "paragraph", ""}
     parts = [token.children or [] for token in tokens if token.type == "inline"]
@@ -154,7 +154,7 @@ def test_verbatim_quote_is_only_text(parser: MarkdownIt, text: str) -> None:
 
 
 def test_verbatim_quote_keeps_rows_and_indentation() -> None:
-    assert list(quote_verbatim("1. do:\n\tx_y *z*\n\n- a")) == [
+    assert list(escape_rows("1. do:\n\tx_y *z*\n\n- a")) == [
         "1\\. do:  ",
         "\xa0\xa0\xa0\xa0x_y \\*z\\*",
         "",

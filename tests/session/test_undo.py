@@ -143,15 +143,15 @@ async def test_undo_after_a_kill_at_every_record(place: Place, tmp_path: Path) -
 
     async with place.open() as chain:
         journal = chain._shared.journal
-        when_written = journal._when_written
+        on_written = journal._on_written
 
         def copy_after_write(record: Record | Unknown) -> None:
-            when_written(record)
+            on_written(record)
             copy_disk()
 
-        journal._when_written = copy_after_write
+        journal._on_written = copy_after_write
         await place.ask(chain, "hello", "set a a1", "set b b1")
-        journal._when_written = when_written
+        journal._on_written = on_written
     for copy in copies:
         # The workspace is at its recorded path, and the state folder in the copy.
         shutil.rmtree(place.workspace)

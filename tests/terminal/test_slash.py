@@ -287,7 +287,7 @@ NOT_UNDERSTOOD = {
     "/": "there is no /; /help lists all commands; put a space before the / to send it as text",
     "/status now": "/status has no argument",
     "/drop L3 L4": "write it as /drop [L3]",
-    "/help colours": "there is no help on colours here; try /help lines or /help keys, or in a shell chain help TOPIC",
+    "/help colours": "there is no help on colours here; try /help lines or /help keys, or in a shell: chain help TOPIC",
     "/kill": "write it as /kill J1 or /kill all; /jobs shows them",
     "/undo two": "write it as /undo, /undo N or /undo files (only the files, not the conversation)",
     "/thinking maybe": "write it as /thinking on or /thinking off",

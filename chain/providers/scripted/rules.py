@@ -16,11 +16,10 @@ before these results. If the first rule calls tools and the second does not, the
 these calls. A message that only asks to continue is answered by the rule for the latest results before it, or for the
 query if there are none.
 
-``and: work`` in a rule for an interruption means ``and: continue`` if the rule for the task calls tools. If that rule
-would only answer, the reply has only the output for the interruption. The task is then answered after a message that
-asks to continue. Use ``work`` for lines that are followed by such a message (SPEC, section 5): with ``continue``, the
-task would be answered twice. ``work`` also means ``continue`` if another line of the request has ``and: continue``, or
-if there are no results yet.
+``and: work`` in a rule for an interruption means ``and: continue`` in three cases: the second rule calls tools, another
+line of the request has ``and: continue``, or there are no results yet. Otherwise the reply has only the output for the
+interruption, and the task is answered after a message that asks to continue. Use ``work`` for lines that are followed
+by such a message (SPEC, section 5): with ``continue``, the task would be answered twice.
 
 ``from: stdin`` is the text between a line ``<stdin>`` and a last line ``</stdin>`` in the query.
 

@@ -58,7 +58,7 @@ for _name in ("mcp", "client"):
 
 
 class ServerHost(Protocol):
-    """The owner of a connection. ``start_s`` can extend the time limit of the start (``START_S``), in seconds."""
+    """The owner of a connection to an MCP server, which may take ``max(start_s, START_S)`` seconds to start."""
 
     workspace: Path
     start_s: float
