@@ -79,8 +79,9 @@ def read_instructions(workspace: Path, names: Sequence[str], own: Path | None = 
             continue
         if is_cut:
             bound = f"the limits are {MAX_EACH // KIB} KiB for a file and {MAX_ALL // KIB} KiB for all files"
-            part = f"has only its first {len(data):,} of {found.st_size:,} bytes" if text else "is left out"
-            faults.append(f"{place.shown} {part} in the project instructions: {bound}.")
+            size = f"{found.st_size:,} bytes"
+            part = f"has only its first {len(data):,} of {size} in" if text else f"({size}) is left out of"
+            faults.append(f"{place.shown} {part} the project instructions: {bound}.")
         if text:
             left -= len(data)
             files.append(place.shown)

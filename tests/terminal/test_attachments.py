@@ -119,7 +119,7 @@ def find_outside_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     roots = tmp_path / "project", tmp_path / "lib"
-    return lambda pasted: outside_path(pasted.replace("{}", str(tmp_path)), roots, patience=1e6)
+    return lambda pasted: outside_path(pasted.replace("{}", str(tmp_path)), roots, timeout_s=1e6)
 
 
 @pytest.mark.parametrize(

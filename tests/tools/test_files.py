@@ -303,7 +303,7 @@ async def test_part_of_a_file_says_how_to_continue(
     monkeypatch.setattr(files, "MAX_WHOLE", max_whole)
     (workspace / "ten").write_text("".join(f"{n}\n" for n in range(1, 11)))
     read, head = partial(result_of, workspace, read_file, path="ten"), f"ten: {counts}"
-    assert await read(limit=1) == f"{head}; lines 1 to 1 are shown, read on with offset=2\n1"
+    assert await read(limit=1) == f"{head}; line 1 is shown, read on with offset=2\n1"
     assert await read(offset=8, limit=2) == f"{head}; lines 8 to 9 are shown, read on with offset=10\n8\n9"
     assert await read(offset=9, limit=9) == f"{head}; lines 9 to 10 are shown\n9\n10"
     assert await refusal_of(workspace, read_file, path="ten", offset=11) == f"There is no line 11. {head}."
