@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from double import (
@@ -34,6 +34,7 @@ from chain.model import Request
 OLD_VERSION = {"anthropic-version": "2023-06-01"}
 HEADERS = {"x-api-key": "test-key", **OLD_VERSION}
 NEW_HEADERS = {"authorization": "Bearer test-key", "anthropic-version": "2026-10-21"}
+"""The headers of the new version of the API, which has no ``temperature``; ``HEADERS`` are those of the old one."""
 CACHED: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
 SIGNED = {"type": "thinking", "thinking": "hm", "signature": "sig_1"}
 REDACTED = {"type": "redacted_thinking", "data": "dark"}
@@ -72,8 +73,7 @@ def image(content: bytes = PNG, media_type: str = "image/png") -> dict[str, Any]
 
 
 ASK, ANOTHER, REPLY, SYSTEM = user("q"), user("r"), assistant("a"), message("system", "be brief")
-BLANK, MARKED = text_block(" "), text_block("q", **CACHED)
-MARKED_ASK = user(MARKED)
+MARKED_ASK = user(text_block("q", **CACHED))
 TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
 
 
@@ -177,7 +177,7 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("role 'system' must follow", body(ASK, REPLY, SYSTEM, ASK), body(*after_call()["messages"], SYSTEM)),
     ("role 'system' must precede", body(ASK, SYSTEM, ASK), body(ASK, SYSTEM, REPLY, ASK)),
     ("supports text blocks only", body(ASK, message("system", result())), body(ASK, SYSTEM)),
-    # thinking
+    # thinking: the double issued (SIGNED, call()) in one reply, and REDACTED in another
     ("The final block in an assistant message cannot be", body(ASK, assistant(SIGNED), ASK), with_reply(SIGNED)),
     ("Invalid `signature`", with_reply(SIGNED | {"thinking": "ha"}), with_reply(SIGNED)),
     ("Invalid `data` in `redacted_thinking`", with_reply(REDACTED | {"data": "x"}), with_reply(REDACTED)),
@@ -216,7 +216,7 @@ def test_a_key_may_be_unnecessary() -> None:
     assert check(body(), OLD_VERSION, policy=Policy(key=None)) is None
 
 
-def test_the_new_version_has_no_temperature() -> None:
+def test_the_new_api_version_has_no_temperature() -> None:
     assert check(body(), NEW_HEADERS) is None
     assert "temperature: Extra" in str(check(body(model=OLDER, temperature=1), NEW_HEADERS))
 
@@ -233,45 +233,62 @@ def test_stored_messages_may_have_more_than_is_sent() -> None:
 
 # ---- each request of a conversation begins with the one before
 
+# A tail is text at the end of a request that belongs to that request only. The next request need not repeat it.
+
+
+class Continuation(NamedTuple):
+    """A first request, a second one that continues it, one that does not, and the fault of that one."""
+
+    first: Any
+    accepted: Any
+    refused: Any
+    fault: str
+
+
 CALL_AND_RESULT = after_call()["messages"]
 ASK_AND_TAIL = user("q", "tail")
-CONTINUATIONS: dict[str, tuple[Any, Any, Any, str]] = {
-    # A request, one that continues it, one that does not, and the fault of that one.
-    "text": (body(ASK), body(ASK, REPLY, ASK), body(ANOTHER, REPLY, ASK), "block 0 was user's"),
-    "breakpoint": (body(MARKED_ASK, REPLY, ASK), body(ASK, REPLY, MARKED_ASK), body(ASK), "had to stay"),
-    "result": (
+CONTINUATIONS = {
+    "text": Continuation(
+        body(ASK), accepted=body(ASK, REPLY, ASK), refused=body(ANOTHER, REPLY, ASK), fault="block 0 was user's"
+    ),
+    "breakpoint": Continuation(
+        body(MARKED_ASK, REPLY, ASK), accepted=body(ASK, REPLY, MARKED_ASK), refused=body(ASK), fault="had to stay"
+    ),
+    "result": Continuation(
         body(*CALL_AND_RESULT),
-        body(*CALL_AND_RESULT, REPLY, ASK),
-        after_call(result(content="else")),
-        "block 2 was user's",
+        accepted=body(*CALL_AND_RESULT, REPLY, ASK),
+        refused=after_call(result(content="else")),
+        fault="block 2 was user's",
     ),
-    "tail": (body(ASK_AND_TAIL), body(ASK, REPLY, ASK), body(ANOTHER), "block 0"),
-    "system tail": (body(ASK, SYSTEM), body(ASK, REPLY, ASK), body(ANOTHER, REPLY, ASK), "block 0"),
-    "system message": (
+    "tail": Continuation(body(ASK_AND_TAIL), accepted=body(ASK, REPLY, ASK), refused=body(ANOTHER), fault="block 0"),
+    "system tail": Continuation(
+        body(ASK, SYSTEM), accepted=body(ASK, REPLY, ASK), refused=body(ANOTHER, REPLY, ASK), fault="block 0"
+    ),
+    "system message": Continuation(
         body(ASK, SYSTEM, REPLY, ASK),
-        body(ASK, SYSTEM, REPLY, ASK, REPLY, ASK),
-        body(ASK, REPLY, ASK, REPLY, ASK),
-        "block 1 was system's",
+        accepted=body(ASK, SYSTEM, REPLY, ASK, REPLY, ASK),
+        refused=body(ASK, REPLY, ASK, REPLY, ASK),
+        fault="block 1 was system's",
     ),
-    "system prompt": (
+    "system prompt": Continuation(
         body(system="a"),
-        body(ASK, REPLY, ASK, system="a"),
-        body(ASK, REPLY, ASK, system="b"),
-        "system changed within a run",
+        accepted=body(ASK, REPLY, ASK, system="a"),
+        refused=body(ASK, REPLY, ASK, system="b"),
+        fault="system changed within a run",
     ),
-    "tools": (
+    "tools": Continuation(
         body(tools=[TOOL]),
-        body(ASK, REPLY, ASK, tools=[TOOL]),
-        body(ASK, REPLY, ASK),
-        "tools changed within a run",
+        accepted=body(ASK, REPLY, ASK, tools=[TOOL]),
+        refused=body(ASK, REPLY, ASK),
+        fault="tools changed within a run",
     ),
 }
 
 
-@pytest.mark.parametrize(("before", "longer", "changed", "fault"), CONTINUATIONS.values(), ids=CONTINUATIONS)
-def test_a_conversation_only_grows(before: Any, longer: Any, changed: Any, fault: str) -> None:
-    assert fault_of_second_request(before, longer) == ""
-    assert fault in fault_of_second_request(before, changed)
+@pytest.mark.parametrize("case", CONTINUATIONS.values(), ids=CONTINUATIONS)
+def test_a_conversation_only_grows(case: Continuation) -> None:
+    assert fault_of_second_request(case.first, case.accepted) == ""
+    assert case.fault in fault_of_second_request(case.first, case.refused)
 
 
 def fault_of_second_request(first: Any, second: Any, tail: Callable[[Any], int] | None = None) -> str:
@@ -294,16 +311,27 @@ def test_a_declared_tail_leaves_the_conversation(messages: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("messages", "fault"),
     [
-        pytest.param([ASK_AND_TAIL, REPLY, ASK], "as tail", id="tail that stays"),
-        pytest.param([REPLY, REPLY], "to stay", id="more removed"),
+        pytest.param(
+            [ASK_AND_TAIL, REPLY, ASK],
+            'block 1 was declared as tail and is conversation now: user\'s {"type":"text","text":"tail"}',
+            id="tail that stays",
+        ),
+        pytest.param(
+            [REPLY, REPLY],
+            "the conversation is not a prefix of the next request's: block 0 was user's "
+            '{"type":"text","text":"q"} and is assistant\'s {"type":"text","text":"a"}; '
+            "the first 1 of 2 blocks had to stay",
+            id="more removed",
+        ),
     ],
 )
 def test_only_a_declared_tail_leaves_the_conversation(messages: list[Any], fault: str) -> None:
-    assert fault in fault_of_second_request(body(ASK_AND_TAIL), body(*messages), declared_tail)
+    assert fault_of_second_request(body(ASK_AND_TAIL), body(*messages), declared_tail) == fault
 
 
 def test_a_request_is_not_only_tail() -> None:
-    assert "at most 0" in (Conversations(tail=lambda _: 1).follow(body(ASK)) or "")
+    fault = Conversations(tail=lambda _: 1).follow(body(ASK))
+    assert fault == "a tail of 1 blocks was declared, but at most 0 can be one"
 
 
 CHILD_ASK = user("child")

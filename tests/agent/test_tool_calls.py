@@ -1,4 +1,4 @@
-"""The tool calls of a reply: which run in parallel, and what lines, interrupts and errors do to them. L1: the query."""
+"""The tool calls of a reply: which run in parallel, and what lines, interrupts and errors do to them."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -20,6 +20,9 @@ from chain.agent.conversation import INTERRUPTED, SKIPPED
 from chain.agent.tool_calls import MAX_CALLS_AT_ONCE, batches
 from chain.tools.tool import Tool, ToolContext, tool
 
+QUERY_ID = "L1"
+"""The id of a session's first line."""
+
 
 def model_calling(calls: Sequence[str]) -> str:
     """Return the rules of a model whose first reply makes these calls ("NAME ARGUMENT"), and which then answers."""
@@ -31,9 +34,14 @@ def model_calling(calls: Sequence[str]) -> str:
 async def running_calls(
     *calls: str, tools: Sequence[Tool] = (), file: MemoryFile | None = None
 ) -> AsyncIterator[tuple[Session, Gates]]:
-    """Run a model that makes these calls until its tools wait at their gates. Finally, wait for the run."""
+    """Run a model that makes these calls until its tools wait at their gates. Finally, wait for the run.
+
+    In the log of the gates, ``+a`` is gate a reached, ``-a`` passed, and ``!a`` cancelled there.
+    """
     gates = Gates()
-    async with checked_session(model_calling(calls), tools=[*gates.tools, *tools, leave(gates)], file=file) as session:
+    async with checked_session(
+        model_calling(calls), tools=[*gates.tools, *tools, raising_tool(gates)], file=file
+    ) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         yield session, gates
@@ -44,18 +52,18 @@ class Abrupt(BaseException):
     """An exception that is no ``Exception``."""
 
 
-def leave(gates: Gates) -> Tool:
+def raising_tool(gates: Gates) -> Tool:
     """Return a tool that raises ``Abrupt`` after its gate, also when it is cancelled there."""
 
     @tool(read_only=True)
-    async def leave(ctx: ToolContext, at: str) -> str:
-        """Leave."""
+    async def raise_abruptly(ctx: ToolContext, at: str) -> str:
+        """Raise."""
         try:
             await gates.wait_at(at)
         finally:
             raise Abrupt(at)
 
-    return leave
+    return raise_abruptly
 
 
 async def open_gates(session: Session, gates: Gates, *names: str) -> None:
@@ -237,7 +245,7 @@ async def test_an_urgent_line_waits_for_the_batch() -> None:
         session.chain.submit("!use the other file")
         await open_gates(session, gates, "b")
         [interruption] = session.of(events.UserInterruption)
-        assert (interruption.point, interruption.tools_skipped) == ("C", ("change", "look"))
+        assert (interruption.point, interruption.tools_skipped) == (events.Point.BEFORE_TOOL, ("change", "look"))
         assert results(session) == ["seen a", "seen b", SKIPPED, SKIPPED]
 
 
@@ -276,17 +284,17 @@ async def test_an_interrupt_at_a_start_prevents_later_calls() -> None:
 
 
 async def test_any_exception_of_a_tool_is_its_result() -> None:
-    async with running_calls("look a", "leave b", "look c") as (session, gates):
+    async with running_calls("look a", "raise_abruptly b", "look c") as (session, gates):
         await open_gates(session, gates, "b", "a", "c")
-        assert results(session) == ["seen a", "leave failed: Abrupt: b", "seen c"]
+        assert results(session) == ["seen a", "raise_abruptly failed: Abrupt: b", "seen c"]
 
 
 async def test_an_exception_during_an_interrupt_is_the_result() -> None:
-    async with running_calls("leave a", "look b") as (session, _):
+    async with running_calls("raise_abruptly a", "look b") as (session, _):
         session.interrupt()
         await session.chain.wait_idle()
         assert session.result.status == "interrupted"
-        assert results(session) == ["leave failed: Abrupt: a", INTERRUPTED]
+        assert results(session) == ["raise_abruptly failed: Abrupt: a", INTERRUPTED]
 
 
 async def test_internal_errors_propagate_and_cancel_the_batch() -> None:
@@ -304,7 +312,7 @@ async def test_internal_errors_propagate_and_cancel_the_batch() -> None:
             gates.open("b")
             await trio.sleep_forever()
     assert {"!a", "!c"} <= set(gates.log)
-    assert (session.result.status, session.state("L1")) == ("error", "delivered")
+    assert (session.result.status, session.state(QUERY_ID)) == ("error", "delivered")
 
 
 async def test_a_full_disk_under_a_batch_keeps_results() -> None:

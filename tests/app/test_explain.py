@@ -1,7 +1,11 @@
-"""The explanation of what a line would do, which is what it does in a run."""
+"""The explanation of what a line would do, which is what it does in a run.
+
+``explain`` composes the line for an example: the third iteration of a run, whose plan has three tasks.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,8 @@ from support.sessions import call_at_event, make_settings, open_session
 
 from chain import events
 from chain.app.explain import Explanation, explain, explain_line
+from chain.events import Point
+from chain.interruption.prompt import Composed
 from chain.interruption.prompt_file import PromptFile
 from chain.lines.parse import MAX_LINE
 
@@ -26,6 +32,8 @@ rules:
     config: {effort: low}
     resume: false
 """
+PLACE = "Iteration ${iteration}, point ${point}, ${remaining} left, "
+"""The text in HANDLER that says where the line is delivered."""
 
 
 def explanation(text: str, file: Path | None = None, max_iterations: int = 20) -> Explanation:
@@ -84,10 +92,10 @@ def test_a_refused_line_says_why(text: str, words: str, handler: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "max_iterations", "post_prompt"),
     [
-        ("hello", 20, "Iteration 3, point D, 17 left, skipped: ."),
-        ("!hello", 20, "Iteration 3, point C, 17 left, skipped: read_file."),
-        ("!!hello", 20, "Iteration 3, point N, 17 left, skipped: ."),
-        ("hello", 2, "Iteration 1, point D, 1 left, skipped: ."),
+        ("hello", 20, f"Iteration 3, point {Point.AFTER_TOOLS}, 17 left, skipped: ."),
+        ("!hello", 20, f"Iteration 3, point {Point.BEFORE_TOOL}, 17 left, skipped: read_file."),
+        ("!!hello", 20, f"Iteration 3, point {Point.AT_ONCE}, 17 left, skipped: ."),
+        ("hello", 2, f"Iteration 1, point {Point.AFTER_TOOLS}, 1 left, skipped: ."),
     ],
 )
 def test_the_example_fits_line_and_limit(text: str, max_iterations: int, post_prompt: str, handler: Path) -> None:
@@ -107,7 +115,7 @@ PLAN_COMMANDS = {
     "left to the model": (ADD, "commands: {todo: model}", False, f"USER INTERRUPTION: {ADD}"),
     "not possible": ("todo: complete 9", HANDLER, True, "(Not done: there is no task 9; the plan has 3)"),
 }
-"""Lines in the example, whose plan has three tasks: whether they are done without the model, and the message's end."""
+"""A line, the handler prompt, whether the line is done without the model, and the end of the composed message."""
 
 
 @pytest.mark.parametrize(("text", "rules", "is_direct", "end"), PLAN_COMMANDS.values(), ids=PLAN_COMMANDS)
@@ -129,21 +137,26 @@ def test_a_broken_handler_leaves_the_built_in_one(handler: Path) -> None:
     assert result.composed
 
 
+def as_in_run(composed: Composed) -> Composed:
+    """Return the example's message as it is in a run with an empty plan, in which no call is skipped."""
+    in_empty_plan = composed.text.replace("task 4", "task 1")
+    return replace(composed, text=in_empty_plan, post_prompt=composed.post_prompt.replace("read_file", ""))
+
+
 @pytest.mark.parametrize(
     "text",
     ["use the other file", "no, the other one", "todo: add check it", "brief?", "context: it is late", "skip docs"],
 )
 async def test_a_run_composes_the_same(text: str) -> None:
-    # The line is delivered at another point than in the example, so this handler prompt does not name the point.
-    settings = make_settings(handler=HANDLER.replace("Iteration ${iteration}, point ${point}, ${remaining} left, ", ""))
+    settings = make_settings(handler=HANDLER.replace(PLACE, ""))  # the run delivers the line at another place
     composed = explain_line(settings, text).composed
     assert composed
+    expected = as_in_run(composed)
     rules = "rules: [{when: {user: '^go$'}, tools: [{name: plan_list}]}, {text: Done.}]"
     async with open_session(rules, settings=settings) as session:
         call_at_event(session, events.ToolCall, lambda: session.chain.submit(text))
         await session.run("go")
         answering_request = session.model.requests[1]
-    as_in_an_empty_plan = composed.text.replace("task 4", "task 1")
-    assert session.sent(1).endswith(f"user: {as_in_an_empty_plan}")
-    assert answering_request.overrides == composed.overrides
-    assert composed.post_prompt.replace("read_file", "") in answering_request.tail, "no call was skipped in the run"
+    assert session.sent(1).endswith(f"user: {expected.text}")
+    assert answering_request.overrides == expected.overrides
+    assert expected.post_prompt in answering_request.tail

@@ -26,6 +26,10 @@ PARENT_OF_KEEPER = "cut -d ' ' -f 4 /proc/$PPID/stat"
 """A command that prints the pid of the guard. The parent of a command, ``$PPID``, is its keeper."""
 
 
+THEN_TRUE = "; true"
+"""Ends a command, so that its shell stays the parent of the last program instead of replacing itself with it."""
+
+
 def ignore(chunk: bytes) -> None:
     """Drop a chunk of output."""
 
@@ -155,7 +159,7 @@ async def test_all_output_is_read_after_the_end(commands: Commands) -> None:
 async def test_closed_output_ends_while_the_program_lives(commands: Commands) -> None:
     env = {"PATH": os.environ["PATH"], "MARK": commands.mark}
     argv = ["bash", "-c", "exec >&-; sleep 1000"]
-    for _ in range(2):  # by the first keeper, and by one that was forked in advance
+    for _ in range(2):  # the guard forks the second keeper ahead of its call
         async with commands.guard.open(argv, cwd=commands.folder, env=env) as program:
             assert await program.output.receive_some() == b""
             assert commands.processes
@@ -195,7 +199,7 @@ async def test_guard_and_keeper_survive_all_other_signals(commands: Commands) ->
     status = await commands.run(f"setsid sleep 1000 & {kill}; exit 3")
     assert status == ExitStatus(3, left_running=1)
     assert commands.processes == []
-    assert await commands.run(f"{kill}; true") == ExitStatus(0)
+    assert await commands.run(f"{kill}; exit 0") == ExitStatus(0)
 
 
 async def test_killed_guard_ends_commands_and_is_replaced(commands: Commands) -> None:
@@ -232,7 +236,7 @@ for pid in (int(guard), keeper):
 
 
 START_WITHOUT_DESCRIPTORS = f"""
-exec 9<>up; (setsid sh -c 'echo >&9; sleep 1000; true' &); read x <&9
+exec 9<>up; (setsid sh -c 'echo >&9; sleep 1000{THEN_TRUE}' &); read x <&9
 {sys.executable} limit.py $PPID
 """
 """Starts a process that writes into the pipe ``up``, then forbids guard and keeper to open files, as a command can."""
@@ -298,7 +302,7 @@ async def test_unkillable_processes_are_reported(commands: Commands, mock_clock:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stop_watchers)
-        while not pids.endswith(b"\n"):
+        while not pids.endswith(b"\n"):  # without a sleep, which would wait for the mock clock
             await trio.lowlevel.checkpoint()
         for seconds in (timeout_s, guarded.GONE_S):
             await trio.testing.wait_all_tasks_blocked()
@@ -324,7 +328,7 @@ def test_children_are_found_without_lists_of_the_kernel(monkeypatch: pytest.Monk
 
 
 MAX_GUARD_DESCRIPTORS = 12
-"""The guard has fewer when it has closed those of the first calls."""
+"""An idle guard has 8. Each of the first two calls adds its socket and its output until the guard closes them."""
 
 
 async def test_calls_leave_no_descriptor_in_either_process(commands: Commands) -> None:
@@ -352,7 +356,7 @@ async def test_command_inherits_only_its_own_descriptors(commands: Commands) -> 
         has_started = trio.Event()
         nursery.start_soon(commands.run, "echo; read x < go", lambda chunk: has_started.set())
         await has_started.wait()
-        assert (await commands.output("ls /proc/$$/fd; true")).split() == ["0", "1", "2"]
+        assert (await commands.output(f"ls /proc/$$/fd{THEN_TRUE}")).split() == ["0", "1", "2"]
         await commands.write_go()
 
 
