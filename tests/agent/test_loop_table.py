@@ -22,6 +22,7 @@ from chain.text.wording import INTERRUPT_NOTE, STOP_NOTE
 from chain.tools.tool import ToolContext, tool
 
 TOOL_S = 5
+IN_RETRY_PAUSE_S = 1  # the pause of BUSY lasts 60 s
 MAX_ITERATIONS = 20
 ANSWER = "rules: [{when: {interruption: .}, text: Noted.}, {text: The answer.}]"
 SLOW = "rules: [{when: {interruption: .}, text: Noted.}, {text: The answer., pace: {chunk: 4, delay_s: 10}}]"
@@ -85,8 +86,8 @@ PLACES = {
     "while the model is asked": Place(
         SLOW, (events.TextDelta, 1), "BBN", after_cut=["The "], after_tools=["The "], cut="answering", phase="answering"
     ),
-    "in a pause between two requests": Place(BUSY, 1, "BBN", remaining=20),
-    "in a pause between two requests, in the step of its event": Place(BUSY, (events.Retry, 1), "BBN", remaining=20),
+    "in a pause between two requests": Place(BUSY, IN_RETRY_PAUSE_S, "BBN", remaining=20),
+    "in a pause between two requests, at its Retry event": Place(BUSY, (events.Retry, 1), "BBN", remaining=20),
     "from the reply to its first tool": Place(
         TOOLS, (events.Reply, 1), "DCC", [CALLS], after_cut=[SKIPPED_2], after_tools=[SKIPPED_2], phase="answering"
     ),
@@ -147,7 +148,8 @@ async def test_a_now_line_cuts_and_is_delivered(place: Place, autojump_clock: Mo
         cuts = [(r["what"], r["by"]) for r in session.records if r["type"] == "interrupted"]
         assert cuts == ([(place.cut, "line")] if place.cut else [])
         assert session.result.status == "done"
-        assert session.result.iterations == MAX_ITERATIONS - place.remaining + 1, "the last one is after the delivery"
+        iterations_before_delivery = MAX_ITERATIONS - place.remaining
+        assert session.result.iterations == iterations_before_delivery + 1, "one iteration is after the delivery"
         await check_next_run(session)
 
 
@@ -182,10 +184,12 @@ async def test_a_question_in_mid_task_resumes_the_task(place: Place, mark: str, 
         await run_with_act(place, session, lambda: session.chain.submit(f"{mark}how far are you?"))
         [interruption] = session.of(events.UserInterruption)
         assert interruption.point == dict(zip(["", "!", "!!"], place.points, strict=True))[mark]
-        is_in_mid_task = interruption.point in ("C", "D", "N") or place.model == EMPTY_REPLY
+        is_unanswered_at_b = place.model == EMPTY_REPLY
+        is_in_mid_task = interruption.point in ("C", "D", "N") or is_unanswered_at_b
         assert session.sent().count("Your reply was shown to the user.") == is_in_mid_task
         assert session.result.result == ("Noted." if interruption.point == "A" else "The answer.")
-        if mark == "!" and place.after_tools and place.before:
+        skips_tools = mark == "!" and CALLS in place.before and place.after_tools
+        if skips_tools:
             _, calls, results, *_ = session.conversation
             assert (calls, [results]) == (CALLS, place.after_tools)
 
@@ -194,6 +198,7 @@ async def test_a_question_in_mid_task_resumes_the_task(place: Place, mark: str, 
 async def test_a_now_line_at_the_ending_waits(interactive: bool, autojump_clock: MockClock) -> None:
     settings = make_settings(max_iterations=1)
     async with checked_session(TOOLS, tools=[work], settings=settings, interactive=interactive) as session:
+        # The only notice says that the run has used its limit.
         call_at_event(session, events.Notice, lambda: session.chain.submit("!!use B"))
         await session.run("Do the task")
         statuses = [result.status for result in session.of(events.Result)]
@@ -229,6 +234,7 @@ async def test_a_now_line_is_never_missed(attempt: int, autojump_clock: MockCloc
 
 @pytest.mark.parametrize("is_dropped", [False, True], ids=["the line is kept", "the line is dropped"])
 async def test_dropping_all_carried_lines_ends_their_run(is_dropped: bool, autojump_clock: MockClock) -> None:
+    """A line that is left at the iteration limit is carried into a next run."""
     settings = make_settings(max_iterations=1)
     async with checked_session(TOOLS, tools=[work], settings=settings, interactive=True) as session:
         call_at_event(session, events.ToolProgress, lambda: session.chain.submit("use B"))

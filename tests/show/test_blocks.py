@@ -7,7 +7,8 @@ import pytest
 
 from cli.show.blocks import MAX_UNFINISHED, Blocks
 
-TABLE_OF_100_ROWS = "| a |\n|---|\n" + "| b |\n" * 99
+# Both are shorter than MAX_UNFINISHED.
+LONG_TABLE = "| a |\n|---|\n" + "| b |\n" * 99
 LONG_ITEM = f"- {'word ' * 99}\n\n"
 
 
@@ -25,7 +26,7 @@ LONG_ITEM = f"- {'word ' * 99}\n\n"
         pytest.param("", "- one\n\n", id="item before a blank line"),
         pytest.param("", "- one\n\n  more\n", id="item of two paragraphs"),
         pytest.param("", "- one\nlazy\n", id="item with an unindented line"),
-        pytest.param("- one\n\n", "T", id="item before a paragraph"),
+        pytest.param("- one\n\n", "Text", id="item before a paragraph"),
         pytest.param("", "1. one\n   ```\n   a\n\n   b\n   ```\n", id="item with code"),
         pytest.param("1. one\n", "```\n", id="item before code"),
         pytest.param("7. x\n8. y\n\n", "z\n", id="list that starts at 7"),
@@ -35,7 +36,7 @@ LONG_ITEM = f"- {'word ' * 99}\n\n"
         pytest.param("````\n```\n````\n", "", id="code with a shorter fence inside"),
         pytest.param("", "~~~\n```\n", id="code with another fence inside"),
         pytest.param("", "| a |\n|---|\n| b |\n", id="open table"),
-        pytest.param(f"{TABLE_OF_100_ROWS}\n", "", id="long table"),
+        pytest.param(f"{LONG_TABLE}\n", "", id="long table"),
         pytest.param("", "> one\nlazy\n", id="quote with an unmarked line"),
         pytest.param("", "    code\n\n    code\n", id="open indented code"),
         pytest.param("    code\n\n", "text\n", id="indented code"),
@@ -50,6 +51,7 @@ def test_a_block_is_returned_once_it_is_complete(completed: str, unfinished: str
     for count in range(1, len(unfinished) + 2):  # also one more than there are
         end = blocks.last(count)
         assert unfinished.endswith(end)
+        # At least ``count`` characters, or all of a shorter part, but always fewer than twice as many.
         assert min(count, len(unfinished)) <= len(end) < 2 * count
 
 
@@ -57,7 +59,7 @@ def test_blank_lines_open_no_block() -> None:
     blocks = Blocks()
     blocks.add("\n \n")
     assert not blocks.is_open
-    blocks.add("T")
+    blocks.add("Text")
     assert blocks.is_open
 
 

@@ -43,13 +43,14 @@ def test_later_runs_are_not_introduced() -> None:
         pytest.param([MAIN.queued(), DELIVERY], ["Nothing was cancelled"], id="line"),
         pytest.param([URGENT, SKIPPING_DELIVERY], ["All tools of that reply"], id="urgent, no tool started"),
         pytest.param([URGENT, DELIVERY], ["no waiting tool"], id="urgent, nothing to skip"),
+        # The first comment is READING.
         pytest.param([READ, URGENT, SKIPPING_DELIVERY], ["!use the notes first", "The running tool has finished"],
                      id="urgent, a tool started"),
         pytest.param([MAIN.queued(urgency="now"), MAIN.interruption(point=Point.AT_ONCE)], ["was cancelled"], id="now"),
-        pytest.param([TODO, MAIN.queued(id="L3"), MAIN.queued(id="L4", kind="guidance"),
+        pytest.param([TODO, MAIN.queued(id="L3", kind="redirect"), MAIN.queued(id="L4", kind="guidance"),
                       MAIN.interruption(ids=("L2", "L3", "L4"))],
                      ["put on the plan", "Nothing was cancelled"], id="one comment for lines of other kinds"),
-        pytest.param([CHILD.queued(), CHILD.interruption(), replace(DONE, agent="child-1")], [], id="child's line"),
+        pytest.param([CHILD.queued(), CHILD.interruption(), replace(DONE, agent=CHILD.name)], [], id="child's line"),
     ],
 )  # fmt: skip
 def test_the_effect_of_a_line_is_explained(stream: list[Event], words: list[str]) -> None:
@@ -64,7 +65,7 @@ def test_skipping_tools_is_suggested_until_it_was_tried() -> None:
 
 @pytest.mark.parametrize(
     ("urgency", "untried"),
-    [
+    [  # an urgent or a now line counts as a try of "!use the notes first"
         ("next", "how far are you?, !use the notes first, stop"),
         ("urgent", "how far are you?, stop"),
         ("now", "how far are you?, stop"),

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,11 @@ def configure(folder: Path) -> Settings:
     return load_settings(config=folder / "config.yaml", environ={}, cwd=folder, flags={})
 
 
+def no_door(chain: Chain) -> AbstractContextManager[str]:
+    """Open no side door, so that other processes cannot use the session."""
+    return nullcontext("")
+
+
 @asynccontextmanager
 async def open_sessions(
     folder: Path, open_function: OpenChain = open_chain, **options: Any
@@ -46,7 +51,7 @@ async def open_sessions(
     settings = configure(folder)
     open_one = partial(open_function, settings, workspace=folder, state=folder / "state", **options)
     async with trio.open_nursery() as nursery:
-        sessions = OpenSessions(nursery, settings, open_one, lambda _: nullcontext(""))
+        sessions = OpenSessions(nursery, settings, open_one, no_door)
         yield sessions
         await sessions.close()
 
@@ -95,19 +100,18 @@ async def test_a_locked_session_delays_no_other(
             may_unlock.wait()
             fcntl.flock(file, fcntl.LOCK_UN)
 
-        monkeypatch.setattr(time, "sleep", wait_and_unlock)  # which the thread that opens calls between two attempts
+        monkeypatch.setattr(time, "sleep", wait_and_unlock)  # the opening thread sleeps between attempts to lock
         async with open_sessions(tmp_path) as sessions, trio.open_nursery() as nursery:
             other = await sessions.open("one")
             nursery.start_soon(partial(sessions.open, "one", resume=path.stem))
-            while not is_waiting.is_set():
-                await trio.lowlevel.checkpoint()
+            await trio.to_thread.run_sync(is_waiting.wait, abandon_on_cancel=True)
             assert other.start("Do the task").what == "started"
             await other.wait_idle()
             if is_cancelled:
                 nursery.cancel_scope.cancel()
             may_unlock.set()
     assert not listing.is_open(path)
-    session_records = path.read_bytes().count(b'{"type":"session"')
+    session_records = path.read_bytes().count(b'{"type":"session"')  # one for each time it was opened
     assert session_records == opening_count
 
 
@@ -115,7 +119,8 @@ async def test_a_locked_session_delays_no_other(
 async def test_each_model_has_its_own_retries(
     tmp_path: Path, autojump_clock: MockClock, model: str, retries: int
 ) -> None:
-    async with open_sessions(tmp_path, journal=Journal(MemoryFile(), id="test")) as sessions:
+    in_memory = Journal(MemoryFile(), id="test")  # the clock could jump while a thread syncs a file
+    async with open_sessions(tmp_path, journal=in_memory) as sessions:
         chain = await sessions.open(model)
         feed = chain.feed()
         chain.start("Do the task")

@@ -54,7 +54,7 @@ async def test_toolbar_and_rows_show_the_same_time(monkeypatch: pytest.MonkeyPat
         await wait_all_tasks_blocked()
         now += 4.9
         terminal.print("An answer.")
-        now += 0.2  # 5.1 s after the start; now a key would draw the toolbar, but not the rows
+        now += 0.2  # the rows were drawn at 4.9 s; the toolbar must not be ahead of them
         assert screen.tail.endswith("→ wait · 4 s")
         assert "wait 4 s" in toolbar_of(terminal)
 
@@ -68,6 +68,7 @@ async def test_an_idle_toolbar_names_the_git_branch() -> None:
             assert f" · {branch}" not in toolbar_of(terminal), "not read at each drawing"
             terminal.accept("Note it")
             await screen.until(lambda branch=branch: f" · {branch}" in toolbar_of(terminal))
+            # The mode, the model and the end of the folder's path.
             assert toolbar_of(terminal).startswith("idle · ask · rules · …")
             assert f"{terminal.chain.workspace.name} · {branch}" in toolbar_of(terminal)
 
@@ -92,7 +93,7 @@ async def test_an_undo_updates_the_context_in_the_toolbar() -> None:
         assert context_tokens(terminal) == terminal.chain.window.tokens < most_after_undo
     file, resumed = load_crashed(file.data)
     async with open_terminal_session(file=file, resume=resumed) as (terminal, _, _, _):
-        terminal.welcome("")
+        terminal.welcome("")  # shows the past events, and then the size of the context
         assert context_tokens(terminal) == terminal.chain.window.tokens < most_after_undo
 
 
@@ -147,7 +148,7 @@ async def test_lines_that_need_help_are_not_sent(tmp_path: Path, typed: str, acc
 
 async def test_a_returned_urgent_line_may_start_a_run(tmp_path: Path) -> None:
     async with open_prompt(tmp_path) as prompt:
-        assert prompt.user.accept("!use B", again=True) == "accepted"
+        assert prompt.user.accept("!use B", again=True) == "accepted"  # Enter again on the returned line
         await prompt.screen.until_row("▶ use B")
         await prompt.wait_idle()
 
@@ -213,7 +214,7 @@ async def test_enter_continues_in_a_resumed_session_too() -> None:
         await session.run("Do the task")
     file, resumed = load_crashed(file.data)
     async with open_terminal_session(max_iterations=1, file=file, resume=resumed) as (terminal, screen, _, _):
-        terminal.welcome("")
+        terminal.welcome("")  # as the program does before the user can type
         terminal.accept("")
         await screen.until_row("▶ Continue.")
         await terminal.chain.wait_idle()
