@@ -154,7 +154,7 @@ def test_unknown_events_are_ignored(raw: dict[str, Any]) -> None:
     assert from_json(raw) is None
 
 
-def test_safe_points_are_read_as_members() -> None:
+def test_a_safe_point_becomes_an_enum_member() -> None:
     row = json.loads(json.dumps(to_json(RECEIPT)))
     assert row["point"] == "D"
     receipt = from_json(row)
@@ -170,6 +170,6 @@ def test_an_event_at_an_unknown_point_is_ignored(point: object) -> None:
 @pytest.mark.parametrize("point", events.Point)
 def test_every_safe_point_has_a_description(point: events.Point) -> None:
     assert phrases.delivery_in_row(point, "")
-    if point != events.Point.START:
+    if point != events.Point.START:  # where a line is a query, not an interruption
         description = phrases.describe_delivery(replace(INTERRUPTION, iteration=0, point=point), "next")
         assert re.search(rf": \S.* \(point {point}\)", description)

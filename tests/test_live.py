@@ -61,9 +61,14 @@ async def open_live() -> AsyncIterator[Session]:
         recorded_results = [r for r in session.records if r["type"] == "result"]
         assert len(recorded_results) == len(session.of(events.Result))
         for error in session.of(events.Error):
-            assert error.kind == "model"
-            assert "refused the request" not in error.message, error.message
-            assert "reply" in error.message, f"the server could not be reached: {error.message}"
+            assert_unusable_reply(error)
+
+
+def assert_unusable_reply(error: events.Error) -> None:
+    """Check that the server was reached and accepted the request, and only its reply could not be used."""
+    assert error.kind == "model"
+    assert "refused the request" not in error.message, error.message
+    assert "reply" in error.message, f"the server could not be reached: {error.message}"
 
 
 def check_result(result: events.Result, *statuses: str) -> None:
@@ -94,7 +99,7 @@ async def test_queries_with_and_without_tools() -> None:
             "Call the tools fail and slow. Then say what they said.",
         ):
             check_result(await session.run(query))
-        assert session.chain.state.usage.total_tokens >= 0
+        assert session.chain.state.usage.total_tokens >= 0  # 0 if the server reports no usage
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -118,8 +123,9 @@ async def test_a_stop_ends_the_run() -> None:
 
 async def test_an_interrupt_before_or_during_the_reply() -> None:
     async with open_live() as session:
-        for types in (events.IterationStarted, FIRST_OUTPUT, FIRST_OUTPUT):
-            at_next(session, types, session.chain.interrupt)
+        # During the output twice: the last run may follow an interrupted reply.
+        for moment in (events.IterationStarted, FIRST_OUTPUT, FIRST_OUTPUT):
+            at_next(session, moment, session.chain.interrupt)
             check_result(await session.run(STORY), "interrupted")
 
 

@@ -36,16 +36,17 @@ async def test_the_methods_are_complete(tmp_path: Path) -> None:
     documented = {method.strip("`") for method, *_ in table_rows("editors", "method")}
     async with open_uninitialized_editor(opener(tmp_path / "home", RULES)) as editor:
         for method in sorted(documented - {"initialize"}):
-            # Of an unknown method, the code would be METHOD_NOT_FOUND.
+            # A known method needs "initialize" first. The error of an unknown one would be METHOD_NOT_FOUND.
             assert (await editor.error_of(method)).code == INVALID_REQUEST
         result = await editor.initialize()
-    optional = {f"session/{name}" for name in result["agentCapabilities"]["sessionCapabilities"]}
-    required = {"session/load", "session/new", "session/prompt", "session/set_config_option"}
-    assert optional | required == {method for method in documented if method.startswith("session/")}
+    with_capability = {f"session/{name}" for name in result["agentCapabilities"]["sessionCapabilities"]}
+    without_capability = {"session/load", "session/new", "session/prompt", "session/set_config_option"}
+    assert with_capability | without_capability == {method for method in documented if method.startswith("session/")}
 
 
 async def test_the_commands_are_complete(tmp_path: Path) -> None:
-    listed = text_of("editors").partition("These commands")[2].partition("Other text after")[0]
+    paragraph = text_of("editors").partition("These commands")[2]
+    listed, _, _ = paragraph.partition("Other text after")
     async with open_editor(opener(tmp_path / "home", RULES)) as editor:
         await editor.new_session(tmp_path)
         await editor.wait_until(lambda: editor.updates("available_commands_update"))

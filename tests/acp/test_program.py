@@ -149,18 +149,19 @@ def test_a_signal_interrupts_the_run(tmp_path: Path, workspace: Path, number: si
 def test_no_process_is_left_when_the_editor_exits(tmp_path: Path, workspace: Path, scripted: Path) -> None:
     rules = "rules: [{tools: [{name: shell, input: {command: 'echo > started; sleep 1000'}}]}]"
     (tmp_path / "rules.yaml").write_text(rules)
-    os.mkfifo(workspace / "started")
-    environment = f"GATES={tmp_path}"  # a variable of the program, which its child processes inherit
+    started = workspace / "started"
+    os.mkfifo(started)
+    mark = f"GATES={tmp_path}"  # make_environ sets this variable for the program, and its child processes inherit it
     with running(tmp_path, "--config", str(scripted)) as agent:
         session = agent.open_session(workspace)
         agent.run_tool(session, "go")
-        (workspace / "started").read_text()
-        # A shell that becomes another program has no environment for a moment.
-        block_until(lambda: len(pids_with(environment)) > 1)
+        started.read_text()  # blocks until the command writes to the FIFO
+        # More than the program itself. Not asserted at once: during exec a process has no environment for a moment.
+        block_until(lambda: len(pids_with(mark)) > 1)
         agent.output.close()
         agent.input.close()
         assert agent.process.wait() == 0
-        block_until(lambda: not pids_with(environment))
+        block_until(lambda: not pids_with(mark))
     assert last_status(tmp_path, session) == "interrupted"
 
 

@@ -1,4 +1,7 @@
-"""Approvals and choices that an editor shows and the user answers there."""
+"""Approvals and choices that an editor shows and the user answers there.
+
+The first word of a prompt selects a rule of ``RULES`` in ``support/editor.py``: ``write`` writes "a\\nb\\n" to new.txt.
+"""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ TEXTS += ["/queue", "/drop", "/compact", "/to main hello", "/model offline", "/q
 CHAINS = ["default", "other"]
 SIMPLE_ACTS = [*["pause"] * 2, "cancel", "withdraw", "open gate", "answer", "dismiss", "load"]
 """Acts without a parameter. An entry that is repeated is drawn more often."""
+OUTCOMES = {"answer": {"outcome": "selected", "optionId": "1"}, "dismiss": {"outcome": "cancelled"}}
+"""The answer with the first option of a question, and the one without an option."""
 ACTS = st.lists(
     st.tuples(st.sampled_from(["prompt", "steer"]), st.sampled_from(TEXTS))
     | st.tuples(st.just("switch chain"), st.sampled_from(CHAINS))
@@ -31,7 +33,11 @@ async def play(editor: Editor, gate: Gate, folder: Path, acts: list[tuple[str, .
     """Carry out the acts in a new session. Return the ids of the editor's requests."""
     session = await editor.new_session(folder)
     ids: list[object] = []
-    next_request = 0
+    next_request = 0  # the index of the oldest question without an answer
+
+    def has_question() -> bool:
+        return next_request < len(editor.requests)
+
     for act in acts:
         match act:
             case ("prompt", text):
@@ -42,17 +48,15 @@ async def play(editor: Editor, gate: Gate, folder: Path, acts: list[tuple[str, .
                 option = {"sessionId": session, "configId": "chain", "value": name}
                 ids.append(editor.start_request("session/set_config_option", **option))
             case ("pause",):
-                await wait_all_tasks_blocked(0.002)
+                await wait_all_tasks_blocked(0.002)  # 2 ms more for work in threads
             case ("cancel",):
                 editor.notify("session/cancel", sessionId=session)
-            case ("withdraw",) if ids:
+            case ("withdraw",) if ids:  # else there is no request to withdraw
                 editor.notify("$/cancel_request", requestId=ids[-1])
             case ("open gate",):
                 gate.open.set()
-            case ("answer" | "dismiss" as reaction,) if len(editor.requests) > next_request:
-                is_answer = reaction == "answer"
-                outcome = {"outcome": "selected", "optionId": "1"} if is_answer else {"outcome": "cancelled"}
-                editor.answer(editor.requests[next_request], outcome=outcome)
+            case ("answer" | "dismiss" as reaction,) if has_question():
+                editor.answer(editor.requests[next_request], outcome=OUTCOMES[reaction])
                 next_request += 1
             case ("load",):
                 ids.append(editor.start_request("session/close", sessionId=session))

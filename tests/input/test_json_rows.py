@@ -27,7 +27,7 @@ MALFORMED = {
     '{"type":"answer","id":"Q1"}': "its id and its text must be strings",
     '{"type":"line","text":"x","id":"a\\u001bb"}': "its id is too long, or has characters that cannot be printed",
     f'{{"type":"line","text":"x","id":"{LONG_ID}"}}': "its id is too long, or has characters that cannot be printed",
-    '{"type":"watch"}': "the type 'watch' is unknown",
+    '{"type":"watch"}': "the type 'watch' is unknown",  # which is known only at the side door
     '{"type":"line","text":"x","To":"main"}': "the key 'To' is unknown; did you mean 'to'?",
     '{"type":"line","text":"x","parent":"main"}': "the key 'parent' is unknown",
     '{"type":"interrupt","now":true}': "the key 'now' is unknown",

@@ -24,7 +24,7 @@ def path_with_vi(tmp_path: Path) -> str:
         ({"VISUAL": " ", "EDITOR": "'my editor' -x"}, ["my editor", "-x"]),
         ({}, ["vi"]),
     ],
-    ids=["VISUAL", "EDITOR", "an installed one"],
+    ids=["VISUAL before EDITOR", "EDITOR if VISUAL is blank", "an installed one"],
 )
 def test_the_editor_is_named_or_a_usual_one(environ: dict[str, str], command: list[str], path_with_vi: str) -> None:
     assert editor_command({"PATH": path_with_vi, **environ}) == command
@@ -48,7 +48,8 @@ def test_the_error_says_how_to_name_a_pager(environ: dict[str, str]) -> None:
         ExternalProgram().page(["a row"], environ)
 
 
-def script(path: Path, commands: str) -> str:
+def install_script(path: Path, commands: str) -> str:
+    """Write a shell script, in which ``$0`` is its path. Return the path."""
     path.write_text(f"#!/bin/sh\n{commands}\n")
     path.chmod(0o755)
     return str(path)
@@ -59,13 +60,14 @@ def test_an_error_is_raised_before_the_pager_starts(tmp_path: Path) -> None:
         raise UserError("the session is gone")
         yield ""  # which makes it a generator
 
-    pager = script(tmp_path / "pager", "touch $0.started")
+    pager = install_script(tmp_path / "pager", "touch $0.started")
     with pytest.raises(UserError, match="the session is gone"):
         ExternalProgram().page(unreadable(), {"PAGER": pager})
     assert not (tmp_path / "pager.started").exists()
 
 
 def test_a_pager_that_ends_stops_the_reading(tmp_path: Path) -> None:
-    pager, endless = script(tmp_path / "pager", "head -n 1 > $0.read"), map(str, count())
-    ExternalProgram().page(endless, {"PAGER": pager, "PATH": "/usr/bin:/bin"})
+    pager = install_script(tmp_path / "pager", "head -n 1 > $0.read")
+    endless_rows = map(str, count())
+    ExternalProgram().page(endless_rows, {"PAGER": pager, "PATH": "/usr/bin:/bin"})
     assert (tmp_path / "pager.read").read_text() == "0\n"

@@ -36,9 +36,9 @@ def install(folder: Path, name: str, script: str) -> None:
 
 
 async def test_the_first_program_with_an_image_is_used(programs: Path) -> None:
-    install(programs, "wl-paste", "cat pixel; exit 1")
+    install(programs, "wl-paste", "cat pixel; exit 1")  # tried first, and ignored because it fails
     install(programs, "xclip", "echo $@ > arguments; cat pixel")
-    install(programs, "pngpaste", "echo text")
+    install(programs, "pngpaste", "echo text")  # never tried
     assert await read_clipboard({"PATH": str(programs)}) == PIXEL
     assert (programs / "arguments").read_text() == "-selection clipboard -target image/png -out\n"
 
@@ -49,7 +49,7 @@ async def test_the_first_program_with_an_image_is_used(programs: Path) -> None:
         pytest.param("unknown-paste", "cat pixel", "install wl-paste", id="no known program"),
         pytest.param("wl-paste", "cat pixel; exit 1", "no image in the clipboard", id="a program that fails"),
         pytest.param("wl-paste", "echo text", "no image in the clipboard", id="a text"),
-        pytest.param("wl-paste", "cat pixel; exec cat /dev/zero", "more than 5,242,880 bytes", id="endless output"),
+        pytest.param("wl-paste", "cat pixel; exec cat /dev/zero", f"more than {MAX_IMAGE:,} bytes", id="endless"),
     ],
 )
 async def test_a_clipboard_without_an_image_is_an_error(
@@ -89,15 +89,15 @@ async def test_a_label_attaches_its_file_once(tmp_path: Path) -> None:
     assert attachments.expand("see [dot.png]") == ("see [dot.png]", [("dot.png", PIXEL)])
     expanded = f'sum up [notes.txt]\n\n<file path="{tmp_path}/notes.txt">\none\n</file>'
     assert attachments.expand("sum up [notes.txt]") == (expanded, [])
-    assert attachments.expand(expanded) == (expanded, [])
+    assert attachments.expand(expanded) == (expanded, []), "a returned line, which is sent again"
 
 
 @pytest.mark.parametrize(
     ("content", "error"),
     [
         pytest.param(b"\xff\xfe\0", "neither text nor an image", id="binary"),
-        pytest.param(b"x" * (MAX_TEXT + 1), "50,001 characters", id="a long text"),
-        pytest.param(b"x" * (MAX_IMAGE + 1), "5,242,881 bytes", id="a large file"),
+        pytest.param(b"x" * (MAX_TEXT + 1), f"{MAX_TEXT + 1:,} characters", id="a long text"),
+        pytest.param(b"x" * (MAX_IMAGE + 1), f"{MAX_IMAGE + 1:,} bytes", id="a large file"),
         pytest.param(None, "No such file", id="no file"),
     ],
 )
@@ -119,6 +119,7 @@ def find_outside_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     roots = tmp_path / "project", tmp_path / "lib"
+    # The long timeout is for a slow machine.
     return lambda pasted: outside_path(pasted.replace("{}", str(tmp_path)), roots, timeout_s=1e6)
 
 
@@ -168,6 +169,7 @@ async def test_only_a_labelled_line_carries_the_image(programs: Path, monkeypatc
     async with open_terminal_session() as (terminal, screen, _, session):
         terminal.paste_image()
         await screen.until(lambda: screen.calls)
+        # The label is inserted into the line that the user types.
         assert screen.calls == [("insert", "[clipboard-1.png]")]
         assert f"Attached clipboard-1.png (PNG, {len(PIXEL)} bytes)." in screen.rows
         for line, images in (("what is [clipboard-1.png]?", [PIXEL]), ("and now", [])):
@@ -179,7 +181,7 @@ async def test_only_a_labelled_line_carries_the_image(programs: Path, monkeypatc
 
 async def test_a_path_that_cannot_be_attached_stays_text(tmp_path: Path) -> None:
     async with open_terminal_session() as (terminal, screen, _, _):
-        terminal.attach_path(str(tmp_path / "none"), "pasted")
+        terminal.attach_path(str(tmp_path / "none"), pasted="pasted")
         await screen.until_row("Nothing was attached:")
         await screen.until(lambda: screen.calls)
     assert screen.calls == [("insert", "pasted")]

@@ -121,10 +121,15 @@ SPECIAL_CHARACTERS = "(),[]*?'# \n"
 COMMANDS = st.text(min_size=1, max_size=30) | st.text(f"aq{SPECIAL_CHARACTERS}", min_size=1, max_size=12)
 
 
+def command_preview(command: str) -> Preview:
+    """Return the preview of a shell call, for which the answer "always" allows only this command."""
+    return preview_of(command, always="subject")
+
+
 @given(COMMANDS.filter(str.strip))
 @example("ls *; pwd")
 def test_answer_always_covers_one_command(command: str) -> None:
-    added = rule_for_always("shell", preview_of(command, always="subject"))
+    added = rule_for_always("shell", command_preview(command))
     assert added.covers("shell", command)
     assert not added.covers("shell", command + "x")
 
@@ -136,7 +141,7 @@ def test_answer_always_covers_one_command(command: str) -> None:
 @example("ls *; pwd")
 @example("ls\x1b[8m")
 def test_suggested_allowance_covers_one_command(command: str) -> None:
-    suggested = narrowest_allowance("shell", preview_of(command, always="subject"), SUBJECTS)
+    suggested = narrowest_allowance("shell", command_preview(command), SUBJECTS)
     if suggested != "shell":  # no pattern covers several commands
         assert suggested.isprintable()
         (unquoted,) = shlex.split(suggested)
@@ -161,10 +166,10 @@ def test_suggested_allowance_of_an_edit(path: str, protected_part: str, suggeste
     assert narrowest_allowance("edit_file", preview, SUBJECTS) == suggested
 
 
-def test_answer_always_covers_edits_of_other_files() -> None:
-    for protected_part in ("", ".git"):
-        preview = preview_of(".git/config", only_by_name=protected_part)
-        assert rule_for_always("edit_file", preview).covers("edit_file", "other.md")
+@pytest.mark.parametrize("protected_part", ["", ".git"], ids=["not protected", "protected"])
+def test_answer_always_covers_edits_of_other_files(protected_part: str) -> None:
+    preview = preview_of(".git/config", only_by_name=protected_part)
+    assert rule_for_always("edit_file", preview).covers("edit_file", "other.md")
 
 
 MEANINGS = {

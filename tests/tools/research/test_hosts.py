@@ -99,13 +99,14 @@ async def test_unknown_hosts_and_private_addresses_need_approval(host: str, ip: 
     assert all(preview.always == "subject" for preview in user.previews)
 
 
+# A host named by the user may have the first without approval. The last two are 127.0.0.1 and 10.0.0.5 in IPv6.
 LOCAL = "10.0.0.6 172.16.0.1 192.168.0.1 100.64.0.1 fd00::1"
-NOT_LOCAL = "169.254.169.254 127.0.0.1 ::1 0.0.0.0 fe80::1 fec0::2 ::7f00:1 ::a00:5"
+NEITHER_LOCAL_NOR_PUBLIC = "169.254.169.254 127.0.0.1 ::1 0.0.0.0 fe80::1 fec0::2 ::7f00:1 ::a00:5"
 
 
 @pytest.mark.parametrize(
     ("ip", "needs_approval"),
-    [("93.184.215.14", False), *((ip, False) for ip in LOCAL.split()), *((ip, True) for ip in NOT_LOCAL.split())],
+    [(ip, False) for ip in ["93.184.215.14", *LOCAL.split()]] + [(ip, True) for ip in NEITHER_LOCAL_NOR_PUBLIC.split()],
 )
 async def test_host_of_the_user_may_be_local(ip: str, needs_approval: bool) -> None:
     user = User()
@@ -121,7 +122,7 @@ async def test_each_address_of_a_name_is_checked() -> None:
 
 
 async def test_an_answer_is_valid_unless_withdrawn() -> None:
-    withdraw = "?"
+    withdraw = "?"  # the answer with which ``User`` withdraws the question
     user = User({"allowed.org": "y", "refused.org": "not that one", "withdrawn.org": withdraw})
     approvals = HostApprovals(user, ())
     for _ in range(2):
