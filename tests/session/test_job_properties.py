@@ -254,7 +254,7 @@ def test_ends_of_jobs_are_delivered_once_or_reported(example: JobExample) -> Non
 
 
 @sharded(200, examples, st.floats(0, 1))
-def test_ends_of_jobs_are_delivered_once_after_a_kill(example: JobExample, part: float) -> None:
+def test_job_ends_are_delivered_once_after_a_kill(example: JobExample, part: float) -> None:
     data = example.run()
     data_at_kill = data[: round(part * len(data))]  # part: 0 to 1
 

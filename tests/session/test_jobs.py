@@ -369,7 +369,7 @@ async def test_closing_reports_ends_of_jobs_as_returned() -> None:
     assert jobs.killed == ["b"]
 
 
-async def test_ends_of_jobs_at_a_terminal_wait_for_resuming() -> None:
+async def test_job_ends_at_a_terminal_wait_for_resuming() -> None:
     jobs = ControlledJobs()
     async with open_session(STARTS_JOBS, tools=[jobs.tool], interactive=True) as session:
         await session.run("start a")
