@@ -64,6 +64,14 @@ async def test_an_image_and_a_file_are_attached(editor: Editor, session: str, wo
     assert receipt["reason"] == "with image 3 (PNG, 18 bytes), a b.txt (1 line)"
 
 
+async def test_an_unusable_image_is_named(editor: Editor, session: str) -> None:
+    image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    error = await editor.error_of(
+        "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "hello "}, image]
+    )
+    assert "image 2 is not an image that can be sent" in error.message
+
+
 async def test_a_prompt_during_a_run_interrupts(editor: Editor, session: str, waiting_prompt: int, gate: Gate) -> None:
     second = editor.prompt(session, "look elsewhere")
     await editor.wait_until(lambda: editor.receipts("queued"))

@@ -190,6 +190,7 @@ def test_an_open_session_is_marked_and_not_deleted(home: Path) -> None:
         (["lst"], ["'lst'", "chain sessions list?"]),
         (["frobnicate"], ["list, show, export, delete"]),
         (["show"], ["chain sessions show needs one id"]),
+        (["show", "a", "b"], ["chain sessions show needs one id"]),
         (["list", "a"], ["chain sessions list has no arguments"]),
         (["show", "zzz"], ["no session 'zzz'", "chain sessions list"]),
         (["export", "2"], ["matches 2 sessions", "type more of the id"]),
