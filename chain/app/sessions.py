@@ -67,7 +67,7 @@ def open_new_store(state: Path, address: str, *, is_stored: bool) -> tuple[Store
 
 
 def redacted_address(address: str) -> str:
-    """Return the address of a store without credentials. Raise ``SessionError`` if it is no address of a Redis."""
+    """Return the address of a store without credentials. Raise ``SessionError`` if it is invalid."""
     from chain.redis.redis_server import read_address
 
     return str(read_address(address, "the state"))
